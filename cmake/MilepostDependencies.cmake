@@ -1,0 +1,21 @@
+# Every dependency of the torch-free part comes from Debian; scripts/setup.sh installs them.
+find_package(Threads REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(Boost 1.74 REQUIRED)  # Container (headers only)
+
+find_library(ISAL_LIBRARY NAMES libisal.a isal REQUIRED)
+find_path(ISAL_INCLUDE_DIR isa-l/crc.h REQUIRED)
+add_library(isal::isal UNKNOWN IMPORTED)
+set_target_properties(isal::isal PROPERTIES IMPORTED_LOCATION "${ISAL_LIBRARY}"
+                                            INTERFACE_INCLUDE_DIRECTORIES "${ISAL_INCLUDE_DIR}")
+find_package(ZLIB REQUIRED)  # crc32_combine, and reading deflated records
+
+if(MILEPOST_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+if(MILEPOST_BENCH)
+  find_package(benchmark REQUIRED)
+endif()

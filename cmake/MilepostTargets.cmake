@@ -1,0 +1,33 @@
+# milepost_layer(NAME DEPS...): one static library out of every .cc of src/NAME; *_test.cc beside them become NAME_test.
+# Sources are globbed with CONFIGURE_DEPENDS, so that no file can be forgotten.
+include(GoogleTest)
+
+function(milepost_layer name)
+  cmake_parse_arguments(ARG "" "" "DEPS;TEST_DEPS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/${name}/*.cc")
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  if(NOT sources)
+    message(FATAL_ERROR "layer ${name} has no sources")
+  endif()
+  add_library(milepost_${name} STATIC ${sources})
+  target_include_directories(milepost_${name} PUBLIC "${CMAKE_SOURCE_DIR}/include" "${CMAKE_SOURCE_DIR}/src")
+  target_link_libraries(milepost_${name} PUBLIC ${ARG_DEPS})
+  if(MILEPOST_TESTS AND tests)
+    milepost_test(${name}_test SOURCES ${tests} DEPS milepost_${name} ${ARG_TEST_DEPS})
+  endif()
+endfunction()
+
+# milepost_test(NAME SOURCES ... DEPS ... [LABELS ...]): a GoogleTest program whose cases ctest runs one by one.
+function(milepost_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE MILEPOST_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+endfunction()
