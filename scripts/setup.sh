@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Installs what the project needs on a Debian 12-like machine: packages (as root or through sudo) and, where asked for, Python
+# packages in .venv. Quick when nothing is missing.
+#
+#   scripts/setup.sh                what building needs
+#   scripts/setup.sh --with-tests   also .venv with pytest
+#   scripts/setup.sh --with-torch   also torch in it, for the interop tests (implies --with-tests)
+#   scripts/setup.sh --with-fuzz    also clang's fuzzer runtime
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+package_lists=(scripts/apt-packages.txt)
+requirements=()
+for option in "$@"; do
+  case "$option" in
+    --with-tests) requirements=(requirements/test.txt) ;;
+    --with-torch) requirements=(requirements/test.txt requirements/interop.txt) ;;
+    --with-fuzz) package_lists+=(scripts/apt-packages-fuzz.txt) ;;
+    *) echo "setup.sh: unknown option $option (want --with-tests, --with-torch or --with-fuzz)" >&2; exit 2 ;;
+  esac
+done
+
+install_packages() {
+  local wanted missing=() installed
+  mapfile -t wanted < <(sed '/^#/d; /^$/d' "${package_lists[@]}")
+  # dpkg-query exits with 1 when it does not know one of the names; what it does know is still printed.
+  installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null || true)
+  local package
+  for package in "${wanted[@]}"; do
+    grep -qx "installed $package" <<<"$installed" || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  echo "setup: installing ${missing[*]}"
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "setup: run as root, or install: ${missing[*]}" >&2; exit 4; }
+    as_root=(sudo)
+  fi
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+}
+
+# The first Python that is new enough and can make virtual environments.
+find_python() {
+  local candidate
+  for candidate in ${MILEPOST_PYTHON:-} python3 /usr/bin/python3 python3.13 python3.12 python3.11; do
+    if "$candidate" -c 'import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null; then
+      echo "$candidate"
+      return
+    fi
+  done
+  echo "setup: need Python 3.11 to 3.14 with the venv module (set MILEPOST_PYTHON to one)" >&2
+  exit 4
+}
+
+# Brings .venv up to one requirements file, unless its stamp says that this was done.
+install_requirements() {
+  local file=$1 stamp want
+  stamp=.venv/stamp-$(basename "$file" .txt)
+  want=$(sha256sum <"$file")
+  [ "$(cat "$stamp" 2>/dev/null)" = "$want" ] && return
+  echo "setup: installing $file into .venv"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement "$file"
+  echo "$want" >"$stamp"
+}
+
+install_packages
+if [ ${#requirements[@]} -gt 0 ]; then
+  # A folder that was moved here, or whose Python is gone, is of no use.
+  if ! .venv/bin/python -c '' 2>/dev/null; then
+    rm -rf .venv
+    python=$(find_python)
+    echo "setup: making .venv with $("$python" --version)"
+    "$python" -m venv .venv
+  fi
+  for file in "${requirements[@]}"; do
+    install_requirements "$file"
+  done
+fi
