@@ -20,6 +20,15 @@ for option in "$@"; do
   esac
 done
 
+# Runs a command whose output matters only when it fails.
+logged() {
+  mkdir -p build
+  if ! "$@" >build/setup.log 2>&1; then
+    cat build/setup.log >&2
+    exit 4
+  fi
+}
+
 install_packages() {
   local wanted missing=() installed
   mapfile -t wanted < <(sed '/^#/d; /^$/d' "${package_lists[@]}")
@@ -36,8 +45,8 @@ install_packages() {
     command -v sudo >/dev/null || { echo "setup: run as root, or install: ${missing[*]}" >&2; exit 4; }
     as_root=(sudo)
   fi
-  "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+  logged "${as_root[@]}" apt-get update
+  logged "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
 }
 
 # The first Python that is new enough and can make virtual environments.
@@ -60,7 +69,7 @@ install_requirements() {
   want=$(sha256sum <"$file")
   [ "$(cat "$stamp" 2>/dev/null)" = "$want" ] && return
   echo "setup: installing $file into .venv"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement "$file"
+  logged .venv/bin/python -m pip install --disable-pip-version-check --requirement "$file"
   echo "$want" >"$stamp"
 }
 
