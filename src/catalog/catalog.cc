@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 
 #include "milepost/base/checked_math.h"
@@ -88,6 +89,14 @@ Box Catalog::chunk_box(const Tensor& tensor, int64_t chunk) const {
   for (size_t d = 0; d < ndim; ++d) box.offsets.push_back(boxes_[at++]);
   for (size_t d = 0; d < ndim; ++d) box.sizes.push_back(boxes_[at++]);
   return box;
+}
+
+int64_t Catalog::tensor_of_chunk(int64_t chunk) const {
+  // Of tensors that start at the same chunk all but the last have none.
+  const auto after =
+      std::upper_bound(tensors_.begin(), tensors_.end(), chunk,
+                       [](int64_t value, const Tensor& tensor) { return value < tensor.first_chunk; });
+  return after - tensors_.begin() - 1;
 }
 
 KeyPath Catalog::path(std::string_view name) const {

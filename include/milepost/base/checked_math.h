@@ -1,4 +1,5 @@
-// Arithmetic on numbers that come from a file. Each function returns false instead of wrapping; nothing here throws.
+// Arithmetic on numbers that come from a file. Each function returns false instead of wrapping; nothing here
+// throws.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +7,15 @@
 
 namespace milepost {
 
-[[nodiscard]] inline bool checked_add(int64_t a, int64_t b, int64_t* sum) { return !__builtin_add_overflow(a, b, sum); }
-[[nodiscard]] inline bool checked_mul(int64_t a, int64_t b, int64_t* product) { return !__builtin_mul_overflow(a, b, product); }
+[[nodiscard]] inline bool checked_add(int64_t a, int64_t b, int64_t* sum) {
+  return !__builtin_add_overflow(a, b, sum);
+}
+[[nodiscard]] inline bool checked_mul(int64_t a, int64_t b, int64_t* product) {
+  return !__builtin_mul_overflow(a, b, product);
+}
 
-// Product of `values`, 1 for none; false on overflow or a negative value. A zero anywhere gives 0 even when the others would overflow.
+// Product of `values`, 1 for none; false on overflow or a negative value. A zero anywhere gives 0 even when
+// the others would overflow.
 [[nodiscard]] inline bool checked_product(std::span<const int64_t> values, int64_t* product) {
   bool zero = false;
   for (int64_t v : values) {
@@ -29,8 +35,10 @@ namespace milepost {
   return offset >= 0 && length >= 0 && offset <= limit && limit - offset >= length;
 }
 
-inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+inline int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 inline int64_t round_down(int64_t value, int64_t multiple) { return value / multiple * multiple; }
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 }  // namespace milepost

@@ -1,13 +1,14 @@
 // Errors: one family of exceptions, each a record first (code and fields) and a text second.
 //
-// Every failure of the library is thrown as a class derived from `Error`. The fields say where: the file (`path`), the
-// tensor or entry (`key`), the byte (`offset`), the system's `error_number`. `what()` is built from them in one place:
+// Every failure of the library is thrown as a class derived from `Error`. The fields say where: the file
+// (`path`), the tensor or entry (`key`), the byte (`offset`), the system's `error_number`. `what()` is built
+// from them in one place:
 //
-//   model/__0_0.distcp: entry 'layers.0.wq.weight' at byte 4096: record is cut short (want 512 bytes, 100 left);
-//   copy the file again or restore it from a backup
+//   model/__0_0.distcp: entry 'layers.0.wq.weight', at byte 4096: record is cut short (want 512 bytes, 100
+//   left); copy the file again or restore it from a backup
 //
-// Context is added once, by the first caller that knows it (`set_path`, `set_key`: a field already set stays), while the exception
-// passes through: `catch (Error& e) { e.set_key(name); throw; }`.
+// Context is added once, by the first caller that knows it (`set_path`, `set_key`: a field already set
+// stays), while the exception passes through: `catch (Error& e) { e.set_key(name); throw; }`.
 //
 // Threads: an Error is a plain value; ThreadPool carries the first one of a parallel job to its caller.
 #pragma once
@@ -19,7 +20,8 @@
 
 namespace milepost {
 
-// Stable codes, for `--json` output and tests. Names are part of the interface (`error_code_name`); numbers are not.
+// Stable codes, for `--json` output and tests. Names are part of the interface (`error_code_name`); numbers
+// are not.
 enum class ErrorCode : uint8_t {
   kBadArgument,    // a flag, an option or a call's argument is wrong
   kNotFound,       // no such file, folder or checkpoint
@@ -50,7 +52,8 @@ std::string_view error_code_name(ErrorCode code);
 
 class Error : public std::exception {
  public:
-  // `what_happened`: what failed and what was expected, without path, key or offset. `hint`: what the reader can do; may be empty.
+  // `what_happened`: what failed and what was expected, without path, key or offset. `hint`: what the reader
+  // can do; may be empty.
   Error(ErrorCode code, std::string what_happened, std::string hint = {});
 
   ErrorCode code() const { return code_; }
@@ -62,7 +65,8 @@ class Error : public std::exception {
   const std::string& hint() const { return hint_; }
   const char* what() const noexcept override { return text_.c_str(); }
 
-  // Each sets its field when it is still unset and rebuilds the text. Control characters in paths and keys are escaped in the text only.
+  // Each sets its field when it is still unset and rebuilds the text. Control characters in paths and keys
+  // are escaped in the text only.
   Error& set_path(std::string_view path);
   Error& set_key(std::string_view key);
   Error& set_offset(int64_t offset);
@@ -82,7 +86,8 @@ class Error : public std::exception {
 // A bad configuration, flag or argument.
 class ValueError : public Error {
  public:
-  explicit ValueError(std::string what_happened, std::string hint = {}, ErrorCode code = ErrorCode::kBadArgument)
+  explicit ValueError(std::string what_happened, std::string hint = {},
+                      ErrorCode code = ErrorCode::kBadArgument)
       : Error(code, std::move(what_happened), std::move(hint)) {}
 };
 
@@ -117,8 +122,8 @@ class ShapeMismatchError : public Error {
       : Error(ErrorCode::kShapeMismatch, std::move(what_happened), std::move(hint)) {}
 };
 
-// `text` with control characters, quotes and backslashes escaped (\n, \x1b) and cut at `max_length` bytes, for messages and terminals. UTF-8 above
-// U+009F passes unchanged; invalid bytes become \xNN.
+// `text` with control characters, quotes and backslashes escaped (\n, \x1b) and cut at `max_length` bytes,
+// for messages and terminals. UTF-8 above U+009F passes unchanged; invalid bytes become \xNN.
 std::string printable(std::string_view text, size_t max_length = 200);
 
 }  // namespace milepost

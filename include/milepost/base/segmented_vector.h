@@ -1,6 +1,7 @@
 // SegmentedVector: an append-only array in blocks, for indexes of millions of small records.
 //
-// Growing never copies or doubles, so peak and retained memory are both within one block of what is stored; addresses stay valid.
+// Growing never copies or doubles, so peak and retained memory are both within one block of what is stored;
+// addresses stay valid.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,9 @@ class SegmentedVector {
   }
   T& operator[](size_t i) { return blocks_[i / kBlock][i % kBlock]; }
   const T& operator[](size_t i) const { return blocks_[i / kBlock][i % kBlock]; }
-  size_t memory_bytes() const { return blocks_.size() * kBlock * sizeof(T) + blocks_.capacity() * sizeof(void*); }
+  size_t memory_bytes() const {
+    return blocks_.size() * kBlock * sizeof(T) + blocks_.capacity() * sizeof(void*);
+  }
 
  private:
   std::vector<std::unique_ptr<T[]>> blocks_;

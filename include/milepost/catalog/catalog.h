@@ -1,9 +1,12 @@
-// Catalog: the index of a checkpoint. It says what there is (names, dtypes, shapes, chunks and where their bytes lie), never how it got there.
+// Catalog: the index of a checkpoint. It says what there is (names, dtypes, shapes, chunks and where their
+// bytes lie), never how it got there.
 //
-// A *tensor* has a name, a dtype, a global shape and chunks; a *chunk* is a box of the tensor and a location; an *object* is any other entry (a number, a dict, a
-// data loader's state), a location and a path. DCP, safetensors, torch.save files and a trainer's memory all present one.
+// A *tensor* has a name, a dtype, a global shape and chunks; a *chunk* is a box of the tensor and a location;
+// an *object* is any other entry (a number, a dict, a data loader's state), a location and a path. DCP,
+// safetensors, torch.save files and a trainer's memory all present one.
 //
-// Memory: a chunk costs 16 bytes a dimension + 24 (56 for a matrix); nothing is kept twice. Threads: built by one thread, then shared by any number of readers.
+// Memory: a chunk costs 16 bytes a dimension + 24 (56 for a matrix); nothing is kept twice. Threads: built by
+// one thread, then shared by any number of readers.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +28,17 @@ struct Location {
   int64_t offset = 0;
   int64_t length = 0;
   uint32_t file = kNoFile;
-  uint32_t layout = kRowMajor;  // how elements lie in the range: kRowMajor, kTorchItem, or kFirstLayout + index into Catalog::layouts()
+  uint32_t layout = kRowMajor;  // how elements lie in the range: kRowMajor, kTorchItem, or kFirstLayout +
+                                // index into Catalog::layouts()
 
-  static constexpr uint32_t kNoFile = 0xffffffff;     // no location is known (metadata without a storage entry)
-  static constexpr uint32_t kRowMajor = 0;            // exactly the chunk's elements, row-major, little-endian
-  static constexpr uint32_t kTorchItem = 1;           // a torch.save archive that holds the tensor (a DCP item)
+  static constexpr uint32_t kNoFile = 0xffffffff;  // no location is known (metadata without a storage entry)
+  static constexpr uint32_t kRowMajor = 0;         // exactly the chunk's elements, row-major, little-endian
+  static constexpr uint32_t kTorchItem = 1;        // a torch.save archive that holds the tensor (a DCP item)
   static constexpr uint32_t kFirstLayout = 2;
 };
 
-// How a tensor's elements lie in its storage where that is not plain row-major: element(i) = storage[offset + sum(i_d * strides_d)].
+// How a tensor's elements lie in its storage where that is not plain row-major: element(i) = storage[offset +
+// sum(i_d * strides_d)].
 struct StorageLayout {
   int64_t storage_offset = 0;  // elements
   Dims strides;                // elements, >= 0
@@ -67,14 +72,20 @@ class Catalog {
   uint32_t add_file(std::string path, int64_t size_bytes);  // the same path gives the same index
   // Throws FormatError(kDuplicate, key set) when the name is taken.
   int64_t add_tensor(std::string name, DType dtype, DimsView shape);
-  int64_t add_chunk(DimsView offsets, DimsView sizes, const Location& location = {});  // of the tensor added last; returns its index
+  int64_t add_chunk(DimsView offsets, DimsView sizes,
+                    const Location& location = {});  // of the tensor added last; returns its index
   int64_t add_object(std::string name, const Location& location = {});
-  void set_chunk_location(int64_t chunk, const Location& location) { locations_[static_cast<size_t>(chunk)] = location; }
-  void set_object_location(int64_t object, const Location& location) { objects_[static_cast<size_t>(object)].location = location; }
+  void set_chunk_location(int64_t chunk, const Location& location) {
+    locations_[static_cast<size_t>(chunk)] = location;
+  }
+  void set_object_location(int64_t object, const Location& location) {
+    objects_[static_cast<size_t>(object)].location = location;
+  }
   void set_file_size(uint32_t file, int64_t size_bytes) { files_[file].size_bytes = size_bytes; }
-  uint32_t add_layout(const StorageLayout& layout);  // returns the value for Location::layout
+  uint32_t add_layout(const StorageLayout& layout);    // returns the value for Location::layout
   void set_path(std::string_view name, KeyPath path);  // an entry without one has the path {name}
-  void set_order(std::vector<std::string> names);      // the order in which the checkpoint lists its entries, when it is not tensors then objects
+  void set_order(std::vector<std::string> names);      // the order in which the checkpoint lists its entries,
+                                                       // when it is not tensors then objects
 
   // ---- reading ----
   const std::vector<File>& files() const { return files_; }
@@ -85,16 +96,20 @@ class Catalog {
 
   std::optional<int64_t> find_tensor(std::string_view name) const;
   std::optional<int64_t> find_object(std::string_view name) const;
-  Box chunk_box(const Tensor& tensor, int64_t chunk) const;  // chunk in [first_chunk, first_chunk + num_chunks)
+  Box chunk_box(const Tensor& tensor,
+                int64_t chunk) const;            // chunk in [first_chunk, first_chunk + num_chunks)
+  int64_t tensor_of_chunk(int64_t chunk) const;  // O(log tensors)
   const Location& chunk_location(int64_t chunk) const { return locations_[static_cast<size_t>(chunk)]; }
   KeyPath path(std::string_view name) const;
-  bool has_paths() const { return has_paths_; }   // the checkpoint recorded paths (planner_data)
+  bool has_paths() const { return has_paths_; }  // the checkpoint recorded paths (planner_data)
   void set_has_paths(bool has_paths) { has_paths_ = has_paths; }
   // All entry names in checkpoint order.
   std::vector<std::string_view> names_in_order() const;
 
   // Bytes held by chunks and boxes (not the names): for memory reports and tests of the bound.
-  int64_t index_bytes() const { return static_cast<int64_t>(boxes_.memory_bytes() + locations_.memory_bytes()); }
+  int64_t index_bytes() const {
+    return static_cast<int64_t>(boxes_.memory_bytes() + locations_.memory_bytes());
+  }
 
  private:
   struct Hash {

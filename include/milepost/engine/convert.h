@@ -1,4 +1,5 @@
-// convert and reshard: any checkpoint into any format and layout, in bounded memory, staged and published whole.
+// convert and reshard: any checkpoint into any format and layout, in bounded memory, staged and published
+// whole.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +16,20 @@ namespace milepost {
 
 struct ConvertOptions {
   CheckpointFormat to = CheckpointFormat::kDcp;
-  std::optional<DType> dtype;              // cast floating tensors of the model (is_model_key) to this
-  std::vector<std::string> match;          // globs; empty: everything
+  std::optional<DType> dtype;                // cast floating tensors of the model (is_model_key) to this
+  std::vector<std::string> match;            // globs; empty: everything
   int64_t shard_size_bytes = 5'000'000'000;  // safetensors: largest file's payload
-  int files = 1;                           // DCP: data files a rank
+  int files = 1;                             // DCP: data files a rank
   int64_t max_memory_bytes = int64_t{128} << 20;
   int num_threads = 0;
-  bool skip_unsupported = false;           // drop what the target cannot hold, listed in the report
+  bool skip_unsupported = false;  // drop what the target cannot hold, listed in the report
   bool overwrite = false;
+  bool sync = true;  // false: leave durability to the system
   bool dry_run = false;
   // DCP only: the ranks to write for. Default one rank.
   Mesh mesh = {{"rank"}, {1}};
-  std::vector<PlacementRule> placements;   // empty: Shard(0) on the first mesh dimension, replicated on the others
+  std::vector<PlacementRule>
+      placements;  // empty: Shard(0) on the first mesh dimension, replicated on the others
   Progress* progress = nullptr;
 };
 
@@ -36,17 +39,20 @@ struct ConvertReport {
     int64_t size_bytes;
   };
   std::vector<File> files;
-  std::vector<std::string> skipped;     // "name: why"
+  std::vector<std::string> skipped;  // "name: why"
   std::vector<std::string> warnings;
   int64_t tensors = 0, objects = 0, casts = 0;
   int64_t bytes_in = 0, bytes_out = 0;
-  int64_t peak_buffer_bytes = 0;        // planned
+  int64_t peak_buffer_bytes = 0;  // planned
   int64_t disk_bytes_needed = 0, disk_bytes_free = 0;
   double seconds = 0;
 };
 
-// Writes `source` to `dst`. Throws ValueError kUnsupported with the whole list when the target cannot hold something and not skip_unsupported; StorageError kNoSpace before anything is written when
-// the disk is too small; kExists; FormatError for unsound sources (overlaps, holes, missing files: checked first). On any failure the old state at `dst` is intact.
-ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, const std::string& dst, const ConvertOptions& options);
+// Writes `source` to `dst`. Throws ValueError kUnsupported with the whole list when the target cannot hold
+// something and not skip_unsupported; StorageError kNoSpace before anything is written when the disk is too
+// small; kExists; FormatError for unsound sources (overlaps, holes, missing files: checked first). On any
+// failure the old state at `dst` is intact.
+ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, const std::string& dst,
+                      const ConvertOptions& options);
 
 }  // namespace milepost

@@ -1,4 +1,5 @@
-// load: fills existing memory from a checkpoint, reading only the bytes that are wanted (resharding included).
+// load: fills existing memory from a checkpoint, reading only the bytes that are wanted (resharding
+// included).
 #pragma once
 
 #include <cstddef>
@@ -16,16 +17,17 @@ namespace milepost {
 // Memory that wants a box of a tensor.
 struct LoadTarget {
   std::string name;
-  DType dtype;          // of the memory; another than the stored one is cast as torch does
-  Dims shape;           // of the whole tensor, must equal the stored one
-  Box box;              // which part of it
+  DType dtype;  // of the memory; another than the stored one is cast as torch does
+  Dims shape;   // of the whole tensor, must equal the stored one
+  Box box;      // which part of it
   std::byte* data = nullptr;
-  Dims strides;         // in elements; empty: row-major
+  Dims strides;  // in elements; empty: row-major
 };
 
 struct LoadOptions {
-  int num_threads = 0;             // 0: default_num_threads()
-  bool allow_missing = false;      // names that the checkpoint lacks keep their memory and are listed in the report
+  int num_threads = 0;  // 0: default_num_threads()
+  bool allow_missing =
+      false;  // names that the checkpoint lacks keep their memory and are listed in the report
   bool refuse_unexpected = false;  // entries that nobody wants are an error
   bool allow_lossy_cast = true;    // torch casts silently; false: ValueError kLossyCast
   Progress* progress = nullptr;
@@ -36,8 +38,11 @@ struct LoadReport {
   int64_t bytes_wanted = 0, bytes_read = 0;  // payload bytes
 };
 
-// Before any byte is moved, all differences are collected and thrown as one error: ShapeMismatchError when any shape differs ("emb: saved [4, 2], wanted [6, 2]"), else MissingKeyError, each with
-// the complete list of missing, unexpected and mismatched names. A missing data file is kMissingFile with the tensor and box that need it.
-LoadReport load(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<LoadTarget>& targets, const LoadOptions& options = {});
+// Before any byte is moved, all differences are collected and thrown as one error: ShapeMismatchError when
+// any shape differs ("emb: saved [4, 2], wanted [6, 2]"), else MissingKeyError, each with the complete list
+// of missing, unexpected and mismatched names. A missing data file is kMissingFile with the tensor and box
+// that need it.
+LoadReport load(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<LoadTarget>& targets,
+                const LoadOptions& options = {});
 
 }  // namespace milepost

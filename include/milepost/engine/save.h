@@ -1,9 +1,11 @@
-// Saving in four steps: plan_local -> plan_global -> write -> commit. Each takes and gives plain values, so that ranks may be a vector, c10d processes or torch's own machinery.
+// Saving in four steps: plan_local -> plan_global -> write -> commit. Each takes and gives plain values, so
+// that ranks may be a vector, c10d processes or torch's own machinery.
 //
-//   LocalPlan plan = ...;                                  // each rank: what it holds            (plan/save_plan.h)
+//   LocalPlan plan = ...;                                  // each rank: what it holds (plan/save_plan.h)
 //   GlobalPlan all = plan_global(plans);                   // coordinator
 //   RankResult r = write_rank(folder, all, rank, ...);     // each rank: its data files, synced
-//   write_metadata_file(folder, all, results);             // coordinator: .metadata, synced; then StagedOutput::commit()
+//   write_metadata_file(folder, all, results);             // coordinator: .metadata, synced; then
+//   StagedOutput::commit()
 //
 // `save_dcp` does all of it for ranks in one process.
 #pragma once
@@ -21,11 +23,11 @@
 namespace milepost {
 
 struct WriteOptions {
-  int num_threads = 0;                        // 0: default_num_threads()
+  int num_threads = 0;                            // 0: default_num_threads()
   int64_t max_memory_bytes = int64_t{128} << 20;  // all buffers together
   int files_per_rank = 1;
   bool sync = true;
-  bool direct = true;                         // O_DIRECT where the file system has it
+  bool direct = true;  // O_DIRECT where the file system has it
   Progress* progress = nullptr;
 };
 
@@ -40,13 +42,20 @@ struct RankResult {
   std::vector<Place> places;
 };
 
-// Writes the data files of `rank` into `folder` of `storage`, reading values from `source`: the tensor of the same name, cast to the plan's dtype where that differs. Throws StorageError, FormatError.
-RankResult write_rank(Storage& storage, const std::string& folder, const GlobalPlan& plan, int64_t rank, const std::shared_ptr<const Checkpoint>& source, const WriteOptions& options);
+// Writes the data files of `rank` into `folder` of `storage`, reading values from `source`: the tensor of the
+// same name, cast to the plan's dtype where that differs. Throws StorageError, FormatError.
+RankResult write_rank(Storage& storage, const std::string& folder, const GlobalPlan& plan, int64_t rank,
+                      const std::shared_ptr<const Checkpoint>& source, const WriteOptions& options);
 
-// Fills the plan's catalog with all ranks' results and writes `.metadata` (synced). `checkpoint_id`: the final folder's name.
-void write_metadata_file(Storage& storage, const std::string& folder, GlobalPlan& plan, const std::vector<RankResult>& results, const std::string& checkpoint_id, bool sync);
+// Fills the plan's catalog with all ranks' results and writes `.metadata` (synced). `checkpoint_id`: the
+// final folder's name.
+void write_metadata_file(Storage& storage, const std::string& folder, GlobalPlan& plan,
+                         const std::vector<RankResult>& results, const std::string& checkpoint_id, bool sync);
 
-// All four steps for ranks in one process, staged and published at `path`. `sources[r]` holds what rank r proposes (one entry: all ranks share it).
-void save_dcp(const std::string& path, const std::vector<LocalPlan>& plans, const std::vector<std::shared_ptr<const Checkpoint>>& sources, const WriteOptions& options, bool overwrite);
+// All four steps for ranks in one process, staged and published at `path`. `sources[r]` holds what rank r
+// proposes (one entry: all ranks share it).
+void save_dcp(const std::string& path, const std::vector<LocalPlan>& plans,
+              const std::vector<std::shared_ptr<const Checkpoint>>& sources, const WriteOptions& options,
+              bool overwrite);
 
 }  // namespace milepost

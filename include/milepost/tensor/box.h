@@ -1,4 +1,5 @@
-// Shapes and boxes: the geometry of sharded tensors. A box is offsets and sizes in the index space of a whole tensor.
+// Shapes and boxes: the geometry of sharded tensors. A box is offsets and sizes in the index space of a whole
+// tensor.
 #pragma once
 
 #include <boost/container/small_vector.hpp>
@@ -15,10 +16,12 @@ using Dims = boost::container::small_vector<int64_t, 4>;
 using DimsView = std::span<const int64_t>;
 inline constexpr size_t kMaxDims = 64;  // torch's limit
 
-// Elements in a shape: the product, 1 for 0-d. Requires: validated with checked_product when it came from a file.
+// Elements in a shape: the product, 1 for 0-d. Requires: validated with checked_product when it came from a
+// file.
 int64_t num_elements(DimsView shape);
 
-// Row-major strides in elements. A dimension after an empty one still gets the stride that its sizes imply (max(size, 1)).
+// Row-major strides in elements. A dimension after an empty one still gets the stride that its sizes imply
+// (max(size, 1)).
 Dims row_major_strides(DimsView shape);
 
 // "[7, 5]", "[]" for 0-d.
@@ -39,15 +42,16 @@ std::string box_text(const Box& box);
 // Whether `box` lies inside `shape` (an empty box may start at the end of a dimension, as torch writes them).
 bool box_fits(const Box& box, DimsView shape);
 
-// What is common to both; nullopt when they share no element. 0-d boxes always meet. (spec dcp-format, section 6)
+// What is common to both; nullopt when they share no element. 0-d boxes always meet. (spec dcp-format,
+// section 6)
 std::optional<Box> intersect(const Box& a, const Box& b);
 
-// The rows that rank `index` of `count` gets when `length` rows are cut as torch.chunk does: ceil(length / count) each, the last ones short or
-// empty. Returns {offset, size}; an empty piece has offset `length`.
+// The rows that rank `index` of `count` gets when `length` rows are cut as torch.chunk does: ceil(length /
+// count) each, the last ones short or empty. Returns {offset, size}; an empty piece has offset `length`.
 std::pair<int64_t, int64_t> chunk_range(int64_t length, int64_t count, int64_t index);
 
-// Splits the row-major linear range [begin, end) of elements of `sizes` into at most 2 * ndim + 1 boxes, in order, each of which is contiguous in row-major
-// order. Requires 0 <= begin <= end <= num_elements(sizes).
+// Splits the row-major linear range [begin, end) of elements of `sizes` into at most 2 * ndim + 1 boxes, in
+// order, each of which is contiguous in row-major order. Requires 0 <= begin <= end <= num_elements(sizes).
 void split_linear_range(DimsView sizes, int64_t begin, int64_t end, std::vector<Box>* boxes);
 
 }  // namespace milepost

@@ -1,0 +1,126 @@
+#include "milepost/engine/convert.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "engine/buffered_file.h"
+#include "engine/convert_plan.h"
+#include "milepost/base/error.h"
+#include "milepost/storage/staging.h"
+
+namespace milepost {
+namespace {
+
+class CountingSink final : public ByteSink {
+ public:
+  void append(Bytes bytes) override { count += static_cast<int64_t>(bytes.size()); }
+  int64_t count = 0;
+};
+
+OutputSet plan_output(const std::shared_ptr<const Checkpoint>& source, const Selection& selection,
+                      const ConvertOptions& options, const std::string& destination) {
+  const std::string name = base_name(destination);
+  switch (options.to) {
+    case CheckpointFormat::kDcp:
+      return plan_dcp_output(source, selection, options, name);
+    case CheckpointFormat::kSafetensors:
+      return plan_safetensors_output(source, selection, options, name.ends_with(".safetensors") ? name : "");
+    case CheckpointFormat::kTorchSave:
+      return plan_torch_output(source, selection, name);
+    case CheckpointFormat::kMemory:
+      break;
+  }
+  throw ValueError("a conversion writes dcp, safetensors or torch");
+}
+
+bool is_single_file(const ConvertOptions& options, const std::string& destination) {
+  return options.to == CheckpointFormat::kTorchSave ||
+         (options.to == CheckpointFormat::kSafetensors && destination.ends_with(".safetensors"));
+}
+
+void check_options(const ConvertOptions& options) {
+  if (options.files < 1 || options.files > 10'000)
+    throw ValueError("the number of files must lie in 1 to 10000");
+  if (options.shard_size_bytes < 1) throw ValueError("the shard size must be positive");
+  if (options.max_memory_bytes < int64_t{16} << 20) throw ValueError("at least 16 MiB of memory are needed");
+  if (options.dtype &&
+      (dtype_info(*options.dtype).kind != DTypeKind::kFloat || dtype_size(*options.dtype) == 1)) {
+    throw ValueError(fmt::format("{} is not a dtype that a conversion casts to", dtype_name(*options.dtype)),
+                     "choose float32, bfloat16 or float16");
+  }
+}
+
+void require_space(const ConvertReport& report, const std::string& path) {
+  if (report.disk_bytes_needed <= report.disk_bytes_free) return;
+  StorageError error(ErrorCode::kNoSpace,
+                     fmt::format("{} bytes are needed, but only {} are free", report.disk_bytes_needed,
+                                 report.disk_bytes_free),
+                     path);
+  error.set_hint("free some space or choose another disk");
+  throw error;
+}
+
+void write_output(Storage& storage, const std::string& staging, bool single_file, const OutputSet& output,
+                  const WriteOptions& write) {
+  std::vector<std::string> paths;
+  for (const OutputFile& file : output.files) {
+    paths.push_back(single_file ? staging : join_path(staging, file.image->name()));
+  }
+  write_images(storage, paths, output.files, write);
+  for (const OutputSet::SmallFile& small : output.small_files) {
+    BufferedFile file(storage, join_path(staging, small.name));
+    small.write(file);
+    file.finish(write.sync);
+  }
+}
+
+}  // namespace
+
+ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, const std::string& dst,
+                      const ConvertOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  check_options(options);
+  const StorageLocation location = resolve_location(dst);
+  const bool single_file = is_single_file(options, location.path);
+  const Selection selection = select_entries(*source, options);
+  require_sound(*source, selection);
+  const OutputSet output = plan_output(source, selection, options, location.path);
+
+  WriteOptions write;
+  write.num_threads = options.num_threads;
+  write.max_memory_bytes = options.max_memory_bytes;
+  write.sync = options.sync;
+  write.progress = options.progress;
+  ConvertReport report;
+  report.skipped = selection.skipped;
+  report.warnings = source->warnings();
+  report.warnings.insert(report.warnings.end(), selection.warnings.begin(), selection.warnings.end());
+  report.tensors = selection.num_tensors;
+  report.objects = selection.num_objects;
+  report.casts = selection.num_casts;
+  report.bytes_in = selection.bytes_in;
+  for (const OutputFile& file : output.files)
+    report.files.push_back({file.image->name(), file.image->size()});
+  for (const OutputSet::SmallFile& small : output.small_files) {
+    CountingSink sink;
+    small.write(sink);
+    report.files.push_back({small.name, sink.count});
+  }
+  for (const ConvertReport::File& file : report.files) report.bytes_out += file.size_bytes;
+  report.disk_bytes_needed = report.bytes_out;
+  report.disk_bytes_free = location.storage->free_bytes(parent_path(location.path));
+  report.peak_buffer_bytes = write_buffer_bytes(write);
+  if (options.dry_run) return report;
+
+  require_space(report, location.path);
+  StagedOutput staged(location.storage, location.path,
+                      single_file ? StagedOutput::Kind::kFile : StagedOutput::Kind::kDirectory,
+                      options.overwrite);
+  write_output(*location.storage, staged.path(), single_file, output, write);
+  staged.commit();
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+}  // namespace milepost

@@ -1,0 +1,252 @@
+// A load is: match every target with the catalog and report all differences at once; cut the targets into
+// pieces; order the pieces by where their bytes lie; read them in parallel.
+#include "milepost/engine/load.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <unordered_set>
+
+#include "milepost/base/error.h"
+#include "milepost/base/thread_pool.h"
+#include "milepost/engine/reader.h"
+#include "milepost/tensor/copy.h"
+
+namespace milepost {
+namespace {
+
+constexpr int64_t kPieceBytes = 4 << 20;  // of the stored dtype
+constexpr int64_t kTaskBytes = 1 << 20;   // small pieces are handed out together up to this size
+
+// A linear range of elements of a target's box; [0, -1) for a target that is not row-major, which is read
+// whole.
+struct Piece {
+  int64_t target, tensor;
+  int64_t begin, end;  // elements
+  uint32_t file;
+  int64_t offset;  // of the first chunk's item, for ordering
+};
+
+bool is_row_major(const LoadTarget& target) {
+  if (target.strides.empty()) return true;
+  const Dims dense = row_major_strides(target.box.sizes);
+  for (size_t d = 0; d < dense.size(); ++d) {
+    if (target.box.sizes[d] > 1 && target.strides[d] != dense[d]) return false;
+  }
+  return true;
+}
+
+std::string joined(const std::vector<std::string>& texts) {
+  std::string out;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (i == 50) return out + fmt::format(", and {} more", texts.size() - i);
+    out += (i == 0 ? "" : ", ") + texts[i];
+  }
+  return out;
+}
+
+// Collects what does not fit between targets and catalog, and throws it as one error.
+class Differences {
+ public:
+  void shape(const Catalog::Tensor& saved, const LoadTarget& target) {
+    shapes_.push_back(fmt::format("{}: saved {}, wanted {}", printable(saved.name), dims_text(saved.shape),
+                                  dims_text(target.shape)));
+  }
+  void cast(const Catalog::Tensor& saved, const LoadTarget& target) {
+    casts_.push_back(fmt::format("{}: saved {}, wanted {}", printable(saved.name), dtype_name(saved.dtype),
+                                 dtype_name(target.dtype)));
+  }
+  void box(const LoadTarget& target) {
+    boxes_.push_back(
+        fmt::format("{}: {} of {}", printable(target.name), box_text(target.box), dims_text(target.shape)));
+  }
+
+  void throw_if_any(const std::string& path, const LoadReport& report, const LoadOptions& options) const {
+    std::vector<std::string> parts;
+    const auto add = [&parts](std::string_view what, const std::vector<std::string>& list) {
+      if (!list.empty()) parts.push_back(fmt::format("{}: {}", what, joined(list)));
+    };
+    add("size mismatch", shapes_);
+    add("wanted boxes outside their tensor", boxes_);
+    add("cast would lose information", casts_);
+    const bool missing = !options.allow_missing && !report.missing.empty();
+    const bool unexpected = options.refuse_unexpected && !report.unexpected.empty();
+    if (shapes_.empty() && boxes_.empty() && casts_.empty() && !missing && !unexpected) return;
+    add("missing in the checkpoint", printable_all(report.missing));
+    add("unexpected in the checkpoint", printable_all(report.unexpected));
+    std::string text = "the checkpoint does not fit what is to be loaded: ";
+    for (size_t i = 0; i < parts.size(); ++i) text += (i == 0 ? "" : "; ") + parts[i];
+    if (!shapes_.empty())
+      throw with_path(ShapeMismatchError(text, "load with the configuration that saved it"), path);
+    if (!boxes_.empty()) throw with_path(ValueError(text), path);
+    if (!casts_.empty()) throw with_path(ValueError(text, "allow lossy casts", ErrorCode::kLossyCast), path);
+    throw with_path(MissingKeyError(text, "allow missing entries to keep their initial values"), path);
+  }
+
+ private:
+  template <typename E>
+  static E with_path(E error, const std::string& path) {
+    error.set_path(path);
+    return error;
+  }
+  static std::vector<std::string> printable_all(std::vector<std::string> names) {
+    for (std::string& name : names) name = printable(name);
+    return names;
+  }
+  std::vector<std::string> shapes_, casts_, boxes_;
+};
+
+void add_pieces(const Catalog& catalog, const LoadTarget& target, int64_t target_index, int64_t tensor,
+                std::vector<Piece>* pieces) {
+  const Catalog::Tensor& info = catalog.tensors()[static_cast<size_t>(tensor)];
+  const int64_t elements = target.box.num_elements();
+  if (elements == 0) return;
+  Piece piece{target_index, tensor, 0, -1, Location::kNoFile, 0};
+  if (info.num_chunks > 0) {
+    const Location& location = catalog.chunk_location(info.first_chunk);
+    piece.file = location.file;
+    piece.offset = location.offset;
+  }
+  if (!is_row_major(target)) {
+    pieces->push_back(piece);
+    return;
+  }
+  const int64_t size = is_sub_byte(info.dtype) ? 1 : dtype_size(info.dtype);
+  const int64_t total = is_sub_byte(info.dtype) ? tensor_bytes(info) : elements;
+  for (int64_t begin = 0; begin < total; begin += kPieceBytes / size) {
+    piece.begin = begin;
+    piece.end = std::min(total, begin + kPieceBytes / size);
+    pieces->push_back(piece);
+  }
+}
+
+// Consecutive small pieces become one task: returns where each task starts in `pieces`, and the end.
+std::vector<size_t> group(const std::vector<Piece>& pieces, const Catalog& catalog) {
+  std::vector<size_t> starts;
+  int64_t bytes = kTaskBytes;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const DType dtype = catalog.tensors()[static_cast<size_t>(pieces[i].tensor)].dtype;
+    const int64_t size = pieces[i].end < 0
+                             ? kTaskBytes
+                             : (pieces[i].end - pieces[i].begin) * std::max<int64_t>(1, dtype_size(dtype));
+    if (bytes + size > kTaskBytes) {
+      starts.push_back(i);
+      bytes = 0;
+    }
+    bytes += size;
+  }
+  starts.push_back(pieces.size());
+  return starts;
+}
+
+class Worker {
+ public:
+  explicit Worker(const std::shared_ptr<const Checkpoint>& checkpoint) : reader_(checkpoint) {}
+
+  void read(const LoadTarget& target, const Piece& piece) {
+    const DType stored = reader_.checkpoint().catalog().tensors()[static_cast<size_t>(piece.tensor)].dtype;
+    if (piece.end < 0) return read_strided(target, piece.tensor, stored);
+    const int64_t size = is_sub_byte(stored) ? 1 : dtype_size(stored);
+    if (stored == target.dtype) {
+      reader_.read_linear(piece.tensor, target.box, piece.begin * size, piece.end * size,
+                          target.data + piece.begin * size);
+      return;
+    }
+    if (scratch_.size() == 0) scratch_ = AlignedBuffer(kPieceBytes);
+    reader_.read_linear(piece.tensor, target.box, piece.begin * size, piece.end * size, scratch_.data());
+    cast(target.data + piece.begin * dtype_size(target.dtype), target.dtype, scratch_.data(), stored,
+         piece.end - piece.begin);
+  }
+
+  int64_t bytes_read() const { return reader_.bytes_read(); }
+
+ private:
+  void read_strided(const LoadTarget& target, int64_t tensor, DType stored) {
+    const int64_t size = dtype_size(stored), out_size = dtype_size(target.dtype);
+    Dims strides = target.strides;
+    for (int64_t& stride : strides) stride *= out_size;
+    if (stored == target.dtype) return reader_.read(tensor, target.box, target.data, strides);
+    // A cast into strided memory: pieces of the box are read dense, cast, and placed.
+    const int64_t at_once = kPieceBytes / (size + out_size), total = target.box.num_elements();
+    if (scratch_.size() == 0) scratch_ = AlignedBuffer(kPieceBytes);
+    std::byte* made = scratch_.data() + at_once * size;
+    std::vector<Box> boxes;
+    for (int64_t begin = 0; begin < total; begin += at_once) {
+      split_linear_range(target.box.sizes, begin, std::min(total, begin + at_once), &boxes);
+      const std::byte* next = made;
+      const int64_t count = std::min(total, begin + at_once) - begin;
+      reader_.read_linear(tensor, target.box, begin * size, (begin + count) * size, scratch_.data());
+      cast(made, target.dtype, scratch_.data(), stored, count);
+      for (const Box& box : boxes) {
+        int64_t place = 0;
+        for (size_t d = 0; d < box.offsets.size(); ++d) place += box.offsets[d] * strides[d];
+        Dims dense = row_major_strides(box.sizes);
+        for (int64_t& stride : dense) stride *= out_size;
+        copy_strided(target.data + place, strides, next, dense, box.sizes, out_size);
+        next += box.num_elements() * out_size;
+      }
+    }
+  }
+
+  TensorReader reader_;
+  AlignedBuffer scratch_;
+};
+
+}  // namespace
+
+LoadReport load(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<LoadTarget>& targets,
+                const LoadOptions& options) {
+  const Catalog& catalog = checkpoint->catalog();
+  LoadReport report;
+  Differences differences;
+  std::vector<Piece> pieces;
+  std::unordered_set<std::string_view> wanted;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const LoadTarget& target = targets[i];
+    const std::optional<int64_t> tensor = catalog.find_tensor(target.name);
+    if (!tensor) {
+      if (wanted.insert(target.name).second) report.missing.push_back(target.name);
+      continue;
+    }
+    wanted.insert(target.name);
+    const Catalog::Tensor& saved = catalog.tensors()[static_cast<size_t>(*tensor)];
+    if (saved.shape != target.shape) {
+      differences.shape(saved, target);
+    } else if (!box_fits(target.box, saved.shape)) {
+      differences.box(target);
+    } else if (saved.dtype != target.dtype &&
+               (!cast_is_supported(saved.dtype, target.dtype) ||
+                (!options.allow_lossy_cast && !cast_is_lossless(saved.dtype, target.dtype)))) {
+      differences.cast(saved, target);
+    } else {
+      add_pieces(catalog, target, static_cast<int64_t>(i), *tensor, &pieces);
+      report.bytes_wanted += target.box.num_elements() * dtype_info(saved.dtype).bits / 8;
+    }
+  }
+  for (std::string_view name : catalog.names_in_order()) {
+    if (!wanted.contains(name) && catalog.find_tensor(name)) report.unexpected.emplace_back(name);
+  }
+  differences.throw_if_any(checkpoint->path(), report, options);
+
+  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+    return std::tie(a.file, a.offset, a.target, a.begin) < std::tie(b.file, b.offset, b.target, b.begin);
+  });
+  if (options.progress != nullptr) options.progress->total_bytes += report.bytes_wanted;
+  const std::vector<size_t> starts = group(pieces, catalog);
+  ThreadPool pool(options.num_threads > 0 ? options.num_threads : default_num_threads());
+  std::vector<std::unique_ptr<Worker>> workers(static_cast<size_t>(pool.num_threads()));
+  pool.run(static_cast<int64_t>(starts.size()) - 1, [&](int64_t task, int index) {
+    auto& worker = workers[static_cast<size_t>(index)];
+    if (worker == nullptr) worker = std::make_unique<Worker>(checkpoint);
+    for (size_t i = starts[static_cast<size_t>(task)]; i < starts[static_cast<size_t>(task) + 1]; ++i) {
+      if (options.progress != nullptr && options.progress->cancel) throw Error(ErrorCode::kIo, "cancelled");
+      worker->read(targets[static_cast<size_t>(pieces[i].target)], pieces[i]);
+    }
+  });
+  for (const auto& worker : workers) report.bytes_read += worker == nullptr ? 0 : worker->bytes_read();
+  if (options.progress != nullptr) options.progress->done_bytes += report.bytes_wanted;
+  return report;
+}
+
+}  // namespace milepost

@@ -1,0 +1,58 @@
+#include "milepost/engine/save.h"
+
+#include "engine/buffered_file.h"
+#include "engine/dcp_files.h"
+#include "milepost/base/error.h"
+#include "milepost/format/dcp.h"
+#include "milepost/storage/staging.h"
+
+namespace milepost {
+namespace {
+
+std::vector<std::string> paths_in(const std::string& folder, const std::vector<std::string>& names) {
+  std::vector<std::string> paths;
+  for (const std::string& name : names) paths.push_back(join_path(folder, name));
+  return paths;
+}
+
+}  // namespace
+
+RankResult write_rank(Storage& storage, const std::string& folder, const GlobalPlan& plan, int64_t rank,
+                      const std::shared_ptr<const Checkpoint>& source, const WriteOptions& options) {
+  PayloadSource payloads;
+  payloads.checkpoint = source;
+  const std::vector<PayloadRef> objects = prepare_payloads(plan, {rank}, &payloads);
+  RankFiles files = plan_rank_files(plan, rank, options.files_per_rank, payloads, objects);
+  write_images(storage, paths_in(folder, files.result.files), files.files, options);
+  return std::move(files.result);
+}
+
+void write_metadata_file(Storage& storage, const std::string& folder, GlobalPlan& plan,
+                         const std::vector<RankResult>& results, const std::string& checkpoint_id,
+                         bool sync) {
+  set_locations(plan, results);
+  BufferedFile file(storage, join_path(folder, dcp::kMetadataName));
+  dcp::write_metadata(plan.catalog, {checkpoint_id, {}}, file);
+  file.finish(sync);
+}
+
+void save_dcp(const std::string& path, const std::vector<LocalPlan>& plans,
+              const std::vector<std::shared_ptr<const Checkpoint>>& sources, const WriteOptions& options,
+              bool overwrite) {
+  if (sources.size() != 1 && sources.size() != plans.size()) {
+    throw ValueError("there must be one source, or one for each rank");
+  }
+  GlobalPlan plan = plan_global(plans);
+  const StorageLocation location = resolve_location(path);
+  StagedOutput staged(location.storage, location.path, StagedOutput::Kind::kDirectory, overwrite);
+  std::vector<RankResult> results;
+  for (size_t rank = 0; rank < plans.size(); ++rank) {
+    results.push_back(write_rank(*location.storage, staged.path(), plan, static_cast<int64_t>(rank),
+                                 sources[sources.size() == 1 ? 0 : rank], options));
+  }
+  write_metadata_file(*location.storage, staged.path(), plan, results, base_name(location.path),
+                      options.sync);
+  staged.commit();
+}
+
+}  // namespace milepost

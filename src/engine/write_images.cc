@@ -1,0 +1,296 @@
+// How files are written:
+//
+// 1. All files are cut into blocks; blocks are numbered file by file and taken in that order by the workers.
+// 2. A worker fills the payload bytes of its block, and takes the CRC of each piece while it is in the cache.
+// 3. It waits until the blocks before it in the file have handed in their CRCs, adds its own, and lets the
+// next one go on. (Blocks start in order, so whoever is waited for is at work.)
+// 4. Now every payload before any literal of the block is complete: the literals are rendered.
+// 5. The block is written; the worker that writes a file's last block cuts it to size, syncs and closes it.
+#include "engine/write_images.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+
+#include "milepost/base/aligned_buffer.h"
+#include "milepost/base/checked_math.h"
+#include "milepost/base/checksum.h"
+#include "milepost/base/error.h"
+#include "milepost/base/thread_pool.h"
+
+namespace milepost {
+namespace {
+
+constexpr int64_t kDirectBlock = 8 << 20;     // large enough to keep a disk busy from two threads
+constexpr int64_t kBufferedBlock = 1 << 20;   // stays in the second-level cache between checksum and write
+constexpr int64_t kCopyBytes = 256 << 10;     // copied and checksummed at a time
+constexpr int64_t kPerWorkerExtra = 4 << 20;  // window and cast scratch of a PayloadFiller, rendered literals
+
+// Thrown by a worker that waited for a block which failed; never seen by callers, since the failed block
+// comes first.
+struct Aborted {};
+
+struct FileState {
+  const OutputFile* file = nullptr;
+  const std::string* path = nullptr;
+  int64_t first_block = 0, num_blocks = 0;
+  std::mutex mutex;
+  std::condition_variable turn;
+  // Guarded by mutex (an entry of crcs may be read without it once its payload is complete).
+  std::unique_ptr<WritableFile> out;
+  std::vector<uint32_t> crcs;
+  int64_t next_block = 0;  // whose turn it is to hand in CRCs
+  int64_t blocks_left = 0;
+  bool failed = false;
+};
+
+// One stretch of a block that comes from a payload.
+struct Piece {
+  int64_t payload, begin, length;
+  uint32_t crc;
+};
+
+struct Worker {
+  AlignedBuffer buffer;
+  std::vector<Bytes> parts;
+  std::vector<Piece> pieces;
+  ByteVector literal;
+  const PayloadSource* source = nullptr;
+  std::unique_ptr<PayloadFiller> filler;
+
+  PayloadFiller& filler_of(const PayloadSource& wanted) {
+    if (source != &wanted) {
+      filler = std::make_unique<PayloadFiller>(wanted);
+      source = &wanted;
+    }
+    return *filler;
+  }
+};
+
+// The part of the image that holds byte `offset`.
+int64_t find_part(const FileImage& image, int64_t offset) {
+  int64_t low = 0, high = image.num_parts();
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    (image.part(middle).offset <= offset ? low : high) = middle;
+  }
+  return low;
+}
+
+class ImageWriter {
+ public:
+  ImageWriter(Storage& storage, const std::vector<std::string>& paths, const std::vector<OutputFile>& files,
+              const WriteOptions& options)
+      : storage_(storage), options_(options), files_(files.size()) {
+    int64_t total = 0;
+    block_bytes_ = block_size(paths, files);
+    for (size_t i = 0; i < files.size(); ++i) {
+      FileState& state = files_[i];
+      state.file = &files[i];
+      state.path = &paths[i];
+      state.first_block = num_blocks_;
+      state.num_blocks = state.blocks_left =
+          std::max<int64_t>(1, ceil_div(files[i].image->size(), block_bytes_));
+      num_blocks_ += state.num_blocks;
+      total += files[i].image->size();
+    }
+    if (options.progress != nullptr) options.progress->total_bytes += total;
+  }
+
+  void run(ThreadPool& pool) {
+    workers_.resize(static_cast<size_t>(pool.num_threads()));
+    pool.run(num_blocks_, [this](int64_t block, int worker) {
+      FileState& state = file_of(block);
+      try {
+        write_block(state, block - state.first_block, workers_[static_cast<size_t>(worker)]);
+      } catch (...) {
+        std::lock_guard lock(state.mutex);
+        state.failed = true;
+        state.turn.notify_all();
+        throw;
+      }
+    });
+  }
+
+ private:
+  int64_t block_size(const std::vector<std::string>& paths, const std::vector<OutputFile>& files) {
+    if (files.empty()) return kBufferedBlock;
+    first_ = open(paths[0], files[0].image->size());
+    if (first_->alignment() == 1) return kBufferedBlock;
+    const int workers = options_.num_threads;
+    const int64_t share = options_.max_memory_bytes / workers - kPerWorkerExtra;
+    return std::clamp(round_down(share, AlignedBuffer::kAlignment), kBufferedBlock, kDirectBlock);
+  }
+
+  std::unique_ptr<WritableFile> open(const std::string& path, int64_t size) {
+    return storage_.open_write(path, {size, options_.direct});
+  }
+
+  FileState& file_of(int64_t block) {
+    size_t low = 0, high = files_.size();
+    while (high - low > 1) {
+      const size_t middle = low + (high - low) / 2;
+      (files_[middle].first_block <= block ? low : high) = middle;
+    }
+    return files_[low];
+  }
+
+  WritableFile& open_file(FileState& state) {
+    std::lock_guard lock(state.mutex);
+    if (state.failed) throw Aborted{};
+    if (state.out == nullptr) {
+      const FileImage& image = *state.file->image;
+      state.out = &state == &files_[0] ? std::move(first_) : open(*state.path, image.size());
+      state.crcs.resize(state.file->payloads.size());
+    }
+    return *state.out;
+  }
+
+  void write_block(FileState& state, int64_t block, Worker& worker) {
+    if (options_.progress != nullptr && options_.progress->cancel) {
+      throw Error(ErrorCode::kIo, "cancelled; the destination is as it was");
+    }
+    WritableFile& out = open_file(state);
+    const FileImage& image = *state.file->image;
+    const int64_t begin = block * block_bytes_, end = std::min(image.size(), begin + block_bytes_);
+    const bool direct = out.alignment() > 1;
+    if (worker.buffer.size() == 0) worker.buffer = AlignedBuffer(block_bytes_);
+    gather_payloads(state, begin, end, direct, worker);
+    if (image.wants_crc()) hand_in_checksums(state, block, worker);
+    render_literals(state, begin, end, worker);
+    if (end > begin) {
+      if (direct) {
+        const int64_t padded = round_up(end - begin, out.alignment());
+        std::memset(worker.buffer.data() + (end - begin), 0, static_cast<size_t>(padded - (end - begin)));
+        worker.parts.assign(1, Bytes(worker.buffer.data(), static_cast<size_t>(padded)));
+      }
+      out.write_at(begin, worker.parts);
+    }
+    finish_block(state, out);
+    if (options_.progress != nullptr) options_.progress->done_bytes += end - begin;
+  }
+
+  // Calls visit(part index, part, first byte, last byte) for the parts of the image inside [begin, end).
+  template <typename Visit>
+  static void for_parts(const FileImage& image, int64_t begin, int64_t end, Visit&& visit) {
+    if (begin >= end) return;
+    for (int64_t i = find_part(image, begin); i < image.num_parts(); ++i) {
+      const FileImage::Part part = image.part(i);
+      if (part.offset >= end) break;
+      const int64_t low = std::max(begin, part.offset), high = std::min(end, part.offset + part.length);
+      if (low < high) visit(i, part, low, high);
+    }
+  }
+
+  // Fills payload stretches into the buffer at their place in the block, or points at them in memory where
+  // the file takes any address.
+  void gather_payloads(FileState& state, int64_t begin, int64_t end, bool direct, Worker& worker) {
+    const FileImage& image = *state.file->image;
+    worker.pieces.clear();
+    worker.parts.clear();
+    for_parts(image, begin, end, [&](int64_t, const FileImage::Part& part, int64_t low, int64_t high) {
+      std::byte* place = worker.buffer.data() + (low - begin);
+      if (part.payload < 0) {
+        worker.parts.emplace_back(place, static_cast<size_t>(high - low));
+        return;
+      }
+      const PayloadRef& payload = state.file->payloads[static_cast<size_t>(part.payload)];
+      PayloadFiller& filler = worker.filler_of(*state.file->source);
+      Piece piece{part.payload, low - part.offset, high - low, 0};
+      while (low < high) {
+        const int64_t at = low - part.offset;
+        auto [memory, available] = filler.view(payload, at);
+        int64_t count = high - low;
+        place = worker.buffer.data() + (low - begin);
+        if (memory == nullptr) {
+          filler.fill(payload, at, at + count, place);
+          memory = place;
+        } else {
+          count = std::min(available, count);
+          if (direct) {
+            count = std::min(count, kCopyBytes);
+            std::memcpy(place, memory, static_cast<size_t>(count));
+            memory = place;
+          }
+        }
+        const Bytes bytes(memory, static_cast<size_t>(count));
+        if (image.wants_crc()) piece.crc = crc32(piece.crc, bytes);
+        worker.parts.push_back(bytes);
+        low += count;
+      }
+      worker.pieces.push_back(piece);
+    });
+  }
+
+  void hand_in_checksums(FileState& state, int64_t block, const Worker& worker) {
+    std::unique_lock lock(state.mutex);
+    state.turn.wait(lock, [&] { return state.failed || state.next_block == block; });
+    if (state.failed) throw Aborted{};
+    for (const Piece& piece : worker.pieces) {
+      uint32_t& crc = state.crcs[static_cast<size_t>(piece.payload)];
+      crc = piece.begin == 0 ? piece.crc : crc32_combine(crc, piece.crc, piece.length);
+    }
+    ++state.next_block;
+    state.turn.notify_all();
+  }
+
+  void render_literals(FileState& state, int64_t begin, int64_t end, Worker& worker) {
+    const FileImage& image = *state.file->image;
+    for_parts(image, begin, end, [&](int64_t i, const FileImage::Part& part, int64_t low, int64_t high) {
+      if (part.payload >= 0) return;
+      worker.literal.clear();
+      image.render(i, state.crcs, worker.literal);
+      std::memcpy(worker.buffer.data() + (low - begin), worker.literal.data() + (low - part.offset),
+                  static_cast<size_t>(high - low));
+    });
+  }
+
+  void finish_block(FileState& state, WritableFile& out) {
+    {
+      std::lock_guard lock(state.mutex);
+      if (--state.blocks_left > 0) return;
+    }
+    if (out.alignment() > 1) out.truncate(state.file->image->size());
+    if (options_.sync) out.sync();
+    out.close();
+    std::lock_guard lock(state.mutex);
+    state.out.reset();
+  }
+
+  Storage& storage_;
+  const WriteOptions& options_;
+  std::vector<FileState> files_;
+  std::vector<Worker> workers_;
+  std::unique_ptr<WritableFile> first_;  // opened early to learn the alignment
+  int64_t block_bytes_ = kBufferedBlock;
+  int64_t num_blocks_ = 0;
+};
+
+WriteOptions with_defaults(WriteOptions options) {
+  if (options.num_threads <= 0) options.num_threads = default_num_threads();
+  // Every worker needs a block and its extras; fewer workers keep a small budget.
+  const int64_t most = options.max_memory_bytes / (kBufferedBlock + kPerWorkerExtra);
+  options.num_threads =
+      static_cast<int>(std::clamp<int64_t>(options.num_threads, 1, std::max<int64_t>(most, 1)));
+  return options;
+}
+
+}  // namespace
+
+int64_t write_buffer_bytes(const WriteOptions& given) {
+  const WriteOptions options = with_defaults(given);
+  return std::min<int64_t>(options.max_memory_bytes, options.num_threads * (kDirectBlock + kPerWorkerExtra));
+}
+
+void write_images(Storage& storage, const std::vector<std::string>& paths,
+                  const std::vector<OutputFile>& files, const WriteOptions& given) {
+  if (files.empty()) return;
+  const WriteOptions options = with_defaults(given);
+  ThreadPool pool(options.num_threads);
+  ImageWriter(storage, paths, files, options).run(pool);
+}
+
+}  // namespace milepost

@@ -1,0 +1,33 @@
+// Carrying out FileImages: the one place where output bytes are made, checksummed and written.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/payloads.h"
+#include "milepost/base/progress.h"
+#include "milepost/engine/save.h"
+#include "milepost/format/file_image.h"
+#include "milepost/storage/storage.h"
+
+namespace milepost {
+
+struct OutputFile {
+  std::unique_ptr<const FileImage> image;
+  std::vector<PayloadRef> payloads;       // by payload index of the image
+  const PayloadSource* source = nullptr;  // outlives the writing
+};
+
+// Bytes of buffers that write_images takes at most for these options.
+int64_t write_buffer_bytes(const WriteOptions& options);
+
+// Writes `paths[i]` from `files[i]` for all i, in parallel over blocks, each synced when options.sync. Bytes
+// pass through one buffer a worker, or none where source and destination are memory. Throws the first error
+// in file order; what was written so far stays as debris of the staging folder. Cancelled by
+// options.progress.
+void write_images(Storage& storage, const std::vector<std::string>& paths,
+                  const std::vector<OutputFile>& files, const WriteOptions& options);
+
+}  // namespace milepost
