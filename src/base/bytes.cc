@@ -39,7 +39,9 @@ SliceSource::SliceSource(std::shared_ptr<const ByteSource> whole, int64_t offset
 
 void SliceSource::read_at(int64_t offset, MutableBytes dst) const {
   if (!range_fits(offset, static_cast<int64_t>(dst.size()), length_)) {
-    throw_truncated(name(), offset_ + offset, dst.size(), offset_ + length_);
+    int64_t in_whole = -1;  // left unsaid where there is no such byte
+    if (offset < 0 || !checked_add(offset_, offset, &in_whole)) in_whole = -1;
+    throw_truncated(name(), in_whole, dst.size(), offset_ + length_);
   }
   whole_->read_at(offset_ + offset, dst);
 }

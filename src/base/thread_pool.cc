@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -60,7 +61,12 @@ struct ThreadPool::State {
 
 ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
   for (int worker = 1; worker < num_threads; ++worker) {
-    state_->threads.emplace_back([state = state_.get(), worker] { state->worker_loop(worker); });
+    try {
+      state_->threads.emplace_back([state = state_.get(), worker] { state->worker_loop(worker); });
+    } catch (const std::system_error&) {
+      break;  // at the system's limit of threads: those that did start (at worst the caller alone) do the
+              // work
+    }
   }
 }
 
