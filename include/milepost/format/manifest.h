@@ -1,4 +1,8 @@
-// The hash manifest of a checkpoint folder (spec checkpoint-manager, section 13): SHA-256 of every file.
+// The hash manifest of a checkpoint folder (spec checkpoint-manager, section 13): SHA-256 of every file that
+// lies directly in it, the two files named here excepted. This is its text; hashing files is the engine's
+// (engine/manifest_files.h).
+//
+// Threads: free functions without shared state.
 #pragma once
 
 #include <string>
@@ -12,12 +16,20 @@
 namespace milepost::manifest {
 
 inline constexpr std::string_view kManifestName = "_checkpoint_hash_manifest.json";
-inline constexpr std::string_view kPendingName = "_checkpoint_hash_manifest.pending";  // content "pending\n"
+// Lies beside the files while they are written; whoever finds it takes the manifest for incomplete. Content:
+// "pending\n".
+inline constexpr std::string_view kPendingName = "_checkpoint_hash_manifest.pending";
 
-using Hashes = std::vector<std::pair<std::string, std::string>>;  // file name -> 64 hex digits, sorted by name
+using Hashes = std::vector<std::pair<std::string, std::string>>;  // file name -> 64 lower-case hex digits,
+                                                                  // sorted by name
 
-std::string write(const Hashes& hashes);  // indent 2, keys sorted, as Python's json.dump(indent=2, sort_keys=True), without a final newline
-// Throws CheckpointManifestError (path): not JSON, wrong granularity or algorithm, names that leave the folder, digests that are not 64 hex digits.
+// Indent 2, keys sorted, without a final newline: Python's json.dump(indent=2, sort_keys=True), whatever the
+// order given. Throws CheckpointManifestError for a file name that is not UTF-8.
+std::string write(const Hashes& hashes);
+
+// Throws CheckpointManifestError (path): not JSON, a wrong or missing granularity or algorithm, no mapping of
+// hashes, names twice or not plain names in the folder, digests that are not 64 hex digits. StorageError when
+// the file cannot be read.
 Hashes read(const ByteSource& file);
 
 }  // namespace milepost::manifest
