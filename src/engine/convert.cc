@@ -77,11 +77,15 @@ void write_output(Storage& storage, const std::string& staging, bool single_file
 
 }  // namespace
 
-ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, const std::string& dst,
+ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, std::string_view dst,
+                      const ConvertOptions& options) {
+  return convert(source, resolve_location(dst), options);
+}
+
+ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, const StorageLocation& location,
                       const ConvertOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   check_options(options);
-  const StorageLocation location = resolve_location(dst);
   const bool single_file = is_single_file(options, location.path);
   const Selection selection = select_entries(*source, options);
   require_sound(*source, selection);

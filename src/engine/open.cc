@@ -82,7 +82,10 @@ std::string metadata_name(const std::string& path, const std::vector<FileInfo>& 
 }  // namespace
 
 std::shared_ptr<const Checkpoint> Checkpoint::open(std::string_view path_or_uri, const OpenOptions& options) {
-  StorageLocation location = resolve_location(path_or_uri);
+  return open(resolve_location(path_or_uri), options);
+}
+
+std::shared_ptr<const Checkpoint> Checkpoint::open(const StorageLocation& location, const OpenOptions& options) {
   OpenedParts parts;
   parts.path = location.path;
   parts.storage = location.storage;

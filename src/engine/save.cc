@@ -36,14 +36,13 @@ void write_metadata_file(Storage& storage, const std::string& folder, GlobalPlan
   file.finish(sync);
 }
 
-void save_dcp(const std::string& path, const std::vector<LocalPlan>& plans,
+void save_dcp(const StorageLocation& location, const std::vector<LocalPlan>& plans,
               const std::vector<std::shared_ptr<const Checkpoint>>& sources, const WriteOptions& options,
               bool overwrite) {
   if (sources.size() != 1 && sources.size() != plans.size()) {
     throw ValueError("there must be one source, or one for each rank");
   }
   GlobalPlan plan = plan_global(plans);
-  const StorageLocation location = resolve_location(path);
   StagedOutput staged(location.storage, location.path, StagedOutput::Kind::kDirectory, overwrite);
   std::vector<RankResult> results;
   for (size_t rank = 0; rank < plans.size(); ++rank) {

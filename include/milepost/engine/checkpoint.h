@@ -46,6 +46,8 @@ class Checkpoint {
   // FormatError (damaged, refused), ValueError (remote scheme).
   static std::shared_ptr<const Checkpoint> open(std::string_view path_or_uri,
                                                 const OpenOptions& options = {});
+  static std::shared_ptr<const Checkpoint> open(const StorageLocation& location,
+                                                const OpenOptions& options = {});
 
   // A checkpoint in memory: file i of `catalog` is `files[i]`; its objects are `objects[i]` (owned by
   // `documents`).

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "milepost/base/progress.h"
@@ -52,7 +53,10 @@ struct ConvertReport {
 // something and not skip_unsupported; StorageError kNoSpace before anything is written when the disk is too
 // small; kExists; FormatError for unsound sources (overlaps, holes, missing files: checked first). On any
 // failure the old state at `dst` is intact.
-ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, const std::string& dst,
+ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, const StorageLocation& dst,
+                      const ConvertOptions& options);
+// `dst`: a path or URI as resolve_location() takes it.
+ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, std::string_view dst,
                       const ConvertOptions& options);
 
 }  // namespace milepost

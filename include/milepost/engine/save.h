@@ -52,9 +52,9 @@ RankResult write_rank(Storage& storage, const std::string& folder, const GlobalP
 void write_metadata_file(Storage& storage, const std::string& folder, GlobalPlan& plan,
                          const std::vector<RankResult>& results, const std::string& checkpoint_id, bool sync);
 
-// All four steps for ranks in one process, staged and published at `path`. `sources[r]` holds what rank r
-// proposes (one entry: all ranks share it).
-void save_dcp(const std::string& path, const std::vector<LocalPlan>& plans,
+// All four steps for ranks in one process, staged and published at `destination`. `sources[r]` holds what rank
+// r proposes (one entry: all ranks share it).
+void save_dcp(const StorageLocation& destination, const std::vector<LocalPlan>& plans,
               const std::vector<std::shared_ptr<const Checkpoint>>& sources, const WriteOptions& options,
               bool overwrite);
 
