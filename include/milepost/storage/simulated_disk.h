@@ -1,7 +1,10 @@
 // SimulatedDisk: a Storage in memory that remembers what had been synced, to rehearse power cuts.
 //
-// Content written but not sync()ed, and names made, renamed or removed but not followed by sync_directory() of their folder, may or may not survive a cut. `after_power_cut` gives the
-// two extremes and random mixes between.
+// What may or may not survive a cut:
+// - content written, cut or extended since the file's last sync(), page by page, and the size apart;
+// - names made, renamed or removed since the last sync_directory() of their folder. A rename or exchange over
+//   two folders survives as a whole or not at all, and syncing either folder makes it durable together with
+//   all earlier changes of both, as journaling file systems do.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +16,16 @@ namespace milepost {
 
 class SimulatedDisk : public Storage {
  public:
-  // kDropUnsynced: only what was synced survives. kKeepAll: everything written survives (a process crash). kRandom: each unsynced effect survives or not by `seed`, renames of one
-  // folder in order.
-  enum class Survival { kDropUnsynced, kKeepAll, kRandom };
-  // A new disk holding what survives a cut at this moment.
+  enum class Survival {
+    kDropUnsynced,  // only what was synced survives
+    kKeepAll,       // everything written survives: a crash of the process, not of the machine
+    kRandom,        // each unsynced effect survives or not by `seed`, changes of one folder in order
+  };
+  // A new disk holding what survives a cut at this moment. Locks do not. This one goes on unchanged.
   virtual std::shared_ptr<SimulatedDisk> after_power_cut(Survival survival, uint64_t seed) const = 0;
 };
+
+// Empty but for the folder "/".
 std::shared_ptr<SimulatedDisk> simulated_disk();
 
 }  // namespace milepost

@@ -1,12 +1,17 @@
 // Staging: how an output appears at its final name whole or not at all.
 //
-// 1. A folder `.milepost-staging-<hash of the final name>` is made beside the final name (never containing "step-", which trainers search for), and a lock file in it
-//    is taken. If a live process holds the lock: StorageError(kLocked). Content left by a dead one is debris and removed first.
-// 2. The output is written below `path()`.
-// 3. commit(): syncs files' folder, then renames it to the final name; over an existing output the two names are exchanged and the old one is removed afterwards. Where the file
-//    system has no exchange: the old one is moved into staging, the new one renamed, the old one removed (between the two renames neither is at the final name; the next run
-//    moves the old one back). The parent folder is synced last.
-// 4. A kill at any point leaves the old state or the new one, and debris that the next StagedOutput at the same final name removes.
+// 1. A folder `.milepost-staging-<hash of the final name>` is made beside the final name (never containing
+//    "step-", which trainers search for), and `lock` in it is locked. If a live process holds the lock:
+//    StorageError kLocked. What a dead one left is put right: an old output that had been moved aside goes
+//    back (see 3), all else is removed.
+// 2. The output is written at `path()`, which is `data` in the staging folder.
+// 3. commit() syncs the output's folders, then renames it to the final name. Over an existing output the two
+//    names are exchanged, and the old one, now in staging, is removed afterwards; a file over a file is a
+//    plain rename. Where the file system has no exchange: the old one is moved to `old` in staging, the new
+//    one renamed, the old one removed. Between these two renames neither is at the final name; the next
+//    StagedOutput there moves it back. The parent folder is synced before anything old is removed.
+// 4. A kill at any point leaves the old state or the new one, and debris that the next StagedOutput at the
+//    same final name removes.
 #pragma once
 
 #include <memory>
@@ -16,21 +21,33 @@
 
 namespace milepost {
 
+// Threads: one. Any number of processes and threads may have one each at different final names.
 class StagedOutput {
  public:
   enum class Kind { kFile, kDirectory };
 
-  // Throws StorageError: kExists when `final_path` exists and not `overwrite`; kLocked. With `overwrite`, an existing folder is only accepted when it holds nothing but
-  // files that a checkpoint holds (ValueError kExists names the first stranger), so that a slip cannot replace somebody's home folder.
+  // The folder that holds `final_path` must exist. A link at `final_path` is itself replaced; what it names
+  // stays.
+  //
+  // Throws StorageError: kLocked; kExists when something is at `final_path` and not `overwrite`; kNotFound
+  // without the parent folder. ValueError kExists: with `overwrite`, an existing folder that holds anything
+  // but files that a checkpoint has (names the first stranger), so that a slip cannot replace somebody's home
+  // folder; likewise for what is neither file nor folder. ValueError kBadArgument: `final_path` ends in "."
+  // or ".." or is "/".
   StagedOutput(std::shared_ptr<Storage> storage, std::string final_path, Kind kind, bool overwrite);
   // Without commit(): removes the staging folder, ignoring errors; the old state is intact.
   ~StagedOutput();
   StagedOutput(const StagedOutput&) = delete;
   StagedOutput& operator=(const StagedOutput&) = delete;
 
-  // Where to write: the folder (exists), or the file (does not exist yet). Every file in it must have been synced before commit().
+  // Where to write: the folder (exists), or the file (does not exist yet). Every file in it must have been
+  // synced before commit(); commit() syncs the folders.
   const std::string& path() const;
-  // Publishes. After an exception the final name holds the old state or the new one, complete.
+
+  // Publishes; may be called once. Looks at the final name again: the errors of the constructor apply. After
+  // an exception the final name holds the old state or the new one, complete (the new one where only the sync
+  // of the parent failed). Failure to remove the old output is not an error; the next run tries again.
+  // Durability: after return the output survives a power cut.
   void commit();
 
  private:

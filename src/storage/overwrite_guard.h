@@ -1,0 +1,19 @@
+// Tells a checkpoint's folder, which may be overwritten on request, from any other.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "milepost/storage/storage.h"
+
+namespace milepost {
+
+// Whether torch, TorchTitan, Hugging Face or Milepost put a file of this name into a checkpoint's folder.
+bool is_checkpoint_file_name(std::string_view name);
+
+// The first entry of `folder`, in order of names, that no checkpoint has; nullopt when there is none. The
+// folder `sharded` with nothing but .safetensors files belongs to one, other folders do not.
+std::optional<std::string> find_stranger(Storage& storage, const std::string& folder);
+
+}  // namespace milepost

@@ -1,0 +1,188 @@
+// The protocol of staging.h, and why it is safe in the corners:
+//
+// 1. Only the holder of the lock touches anything in the staging folder, the lock file included. try_lock
+//    makes sure that what was locked still lies at the path, so that nobody holds a lock that its former
+//    holder has removed.
+// 2. The staging folder may vanish between making it and locking in it, when its former holder finishes:
+//    then again from the start. At the end it goes with remove_directory, which leaves it alone when the
+//    next holder is already in.
+// 3. Before anything is removed the parent is synced: what lies in staging may be the old output, which a
+//    power cut would otherwise put back to the final name with its content gone.
+// 4. `settle` alone decides what happens to what lies in staging: for a dead holder's debris, for a failed
+//    commit and for a successful one.
+#include "milepost/storage/staging.h"
+
+#include <fmt/format.h>
+
+#include <cassert>
+#include <utility>
+
+#include "milepost/base/checksum.h"
+#include "milepost/base/error.h"
+#include "storage/overwrite_guard.h"
+
+namespace milepost {
+namespace {
+
+constexpr int kLockAttempts = 100;
+constexpr size_t kHashDigits = 16;
+constexpr std::string_view kLockName = "lock", kDataName = "data", kOldName = "old";
+
+std::string staging_folder(const std::string& final_path) {
+  const std::string hash = to_hex(sha256(as_bytes(base_name(final_path))));
+  const std::string name = ".milepost-staging-" + hash.substr(0, kHashDigits);
+  return join_path(parent_path(final_path), name);
+}
+
+void sync_folders(Storage& storage, const std::string& folder) {
+  for (const FileInfo& info : storage.list(folder)) {
+    if (info.is_directory) sync_folders(storage, join_path(folder, info.name));
+  }
+  storage.sync_directory(folder);
+}
+
+}  // namespace
+
+struct StagedOutput::State {
+  const std::shared_ptr<Storage> storage;
+  const std::string final_path;
+  const Kind kind;
+  const bool overwrite;
+  const std::string parent = parent_path(final_path);
+  const std::string folder = staging_folder(final_path);
+  const std::string lock_path = join_path(folder, kLockName);
+  const std::string data_path = join_path(folder, kDataName);
+  const std::string old_path = join_path(folder, kOldName);
+  std::unique_ptr<FileLock> lock = nullptr;
+
+  void take_lock();
+  void settle();
+  void leave();
+  void finish();
+  std::optional<FileInfo> check_final_name() const;
+  void publish();
+};
+
+void StagedOutput::State::take_lock() {
+  for (int attempt = 0; attempt < kLockAttempts; ++attempt) {
+    storage->make_directory(folder);
+    try {
+      lock = storage->try_lock(lock_path);
+    } catch (const StorageError& error) {
+      if (error.code() == ErrorCode::kNotFound) continue;
+      throw;
+    }
+    if (lock != nullptr) return;
+    break;
+  }
+  StorageError error(ErrorCode::kLocked, "another process is writing here", final_path);
+  error.set_hint(fmt::format("wait until it is done or stop it (it holds {})", lock_path));
+  throw error;
+}
+
+// Puts the old output back where it was moved aside and nothing took its place, then empties the staging
+// folder.
+void StagedOutput::State::settle() {
+  if (storage->stat(old_path) && !storage->stat(final_path)) storage->rename(old_path, final_path);
+  storage->sync_directory(parent);
+  for (const FileInfo& info : storage->list(folder)) {
+    if (info.name != kLockName) storage->remove_tree(join_path(folder, info.name));
+  }
+}
+
+// The lock file goes while it is locked: see 1 and 2.
+void StagedOutput::State::leave() {
+  storage->remove_file(lock_path);
+  storage->remove_directory(folder);
+  lock = nullptr;
+}
+
+// What cannot be put right or removed now is left to the next StagedOutput.
+void StagedOutput::State::finish() {
+  try {
+    settle();
+    leave();
+  } catch (const Error&) {
+    lock = nullptr;
+  }
+}
+
+// What is at the final name, if it may be replaced.
+std::optional<FileInfo> StagedOutput::State::check_final_name() const {
+  const std::optional<FileInfo> there = storage->stat(final_path);
+  if (!there) return there;
+  if (!overwrite) {
+    StorageError error(ErrorCode::kExists, "it exists already", final_path);
+    error.set_hint("choose another name, or ask to overwrite it");
+    throw error;
+  }
+  if (there->is_regular) return there;
+  ValueError error("not overwritten: it is neither a file nor a folder", "choose another name",
+                   ErrorCode::kExists);
+  if (there->is_directory) {
+    const std::optional<std::string> stranger = find_stranger(*storage, final_path);
+    if (!stranger) return there;
+    error = ValueError(fmt::format("not overwritten: the folder holds '{}', which is no part of a checkpoint",
+                                   printable(*stranger)),
+                       "choose another name, or remove the folder yourself", ErrorCode::kExists);
+  }
+  error.set_path(final_path);
+  throw error;
+}
+
+void StagedOutput::State::publish() {
+  if (kind == Kind::kDirectory) sync_folders(*storage, data_path);
+  const std::optional<FileInfo> there = check_final_name();
+  if (!there || (kind == Kind::kFile && there->is_regular)) {
+    storage->rename(data_path, final_path);
+  } else if (!storage->exchange(data_path, final_path)) {
+    storage->rename(final_path, old_path);
+    storage->rename(data_path, final_path);
+  }
+  storage->sync_directory(parent);
+}
+
+StagedOutput::StagedOutput(std::shared_ptr<Storage> storage, std::string final_path, Kind kind,
+                           bool overwrite) {
+  const std::string name = base_name(final_path);
+  if (name.empty() || name == "." || name == "..") {
+    ValueError error("cannot be the name of an output",
+                     "end the path in the name of the file or folder to make");
+    error.set_path(final_path);
+    throw error;
+  }
+  while (final_path.ends_with('/')) final_path.pop_back();
+  state_ = std::make_unique<State>(std::move(storage), std::move(final_path), kind, overwrite);
+  state_->take_lock();
+  try {
+    state_->settle();
+    state_->check_final_name();
+    if (kind == Kind::kDirectory) state_->storage->make_directory(state_->data_path);
+  } catch (const Error&) {
+    state_->finish();
+    throw;
+  }
+}
+
+StagedOutput::~StagedOutput() {
+  if (state_->lock == nullptr) return;
+  try {
+    state_->finish();
+  } catch (...) {  // PowerCut: nothing can be done any more
+  }
+}
+
+const std::string& StagedOutput::path() const { return state_->data_path; }
+
+void StagedOutput::commit() {
+  assert(state_->lock != nullptr);
+  try {
+    state_->publish();
+  } catch (const Error&) {
+    state_->finish();
+    throw;
+  }
+  state_->finish();
+}
+
+}  // namespace milepost
