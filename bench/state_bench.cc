@@ -248,12 +248,12 @@ void check(bool good, const char* what) {
 }
 
 // Tensors dealt to `count` files so that their sizes are about equal.
-std::vector<std::vector<const Tensor*>> deal(const State& state, size_t count) {
+std::vector<std::vector<const Tensor*>> deal(const State& state, size_t count, bool weights_only) {
   std::vector<std::vector<const Tensor*>> out(count);
   int64_t done = 0;
   for (const Tensor& tensor : state.tensors()) {
     const auto file =
-        std::min<size_t>(count - 1, static_cast<size_t>(done * static_cast<int64_t>(count) / state.bytes()));
+        std::min<size_t>(count - 1, static_cast<size_t>(done * static_cast<int64_t>(count) / total));
     out[file].push_back(&tensor);
     done += tensor.bytes;
   }
@@ -369,10 +369,10 @@ std::string run(std::unique_ptr<State>& state, std::istringstream& words) {
   if (command == "save") {
     words >> path >> number >> files >> sync;
     state->save(path, number, files, sync == "sync");
-  } else if (command == "write") {
+  } else if (command == "write" || command == "write-weights") {
     words >> path >> files >> mode >> sync;
     std::filesystem::create_directories(path);
-    in_threads(deal(*state, static_cast<size_t>(files)),
+    in_threads(deal(*state, static_cast<size_t>(files), command == "write-weights"),
                [&](size_t i, const std::vector<const Tensor*>& share) {
                  const std::string name = path + "/" + std::to_string(i);
                  mode == "direct" ? write_direct(name, share, sync == "sync")
@@ -383,13 +383,14 @@ std::string run(std::unique_ptr<State>& state, std::istringstream& words) {
     const LoadReport report = state->load(path, number, false);
     return ", \"wanted\": " + std::to_string(report.bytes_wanted) +
            ", \"read\": " + std::to_string(report.bytes_read);
-  } else if (command == "read") {
+  } else if (command == "read" || command == "read-weights") {
     words >> path;
     size_t count = 0;
     while (std::filesystem::exists(path + "/" + std::to_string(count))) ++count;
-    in_threads(deal(*state, count), [&](size_t i, const std::vector<const Tensor*>& share) {
-      read_plain(path + "/" + std::to_string(i), share);
-    });
+    in_threads(deal(*state, count, command == "read-weights"),
+               [&](size_t i, const std::vector<const Tensor*>& share) {
+                 read_plain(path + "/" + std::to_string(i), share);
+               });
   } else if (command == "safetensors-save") {
     words >> path;
     ConvertOptions options;
