@@ -26,6 +26,17 @@ bool is_sequence(const Value& v) {
          v.kind() == Kind::kFrozenSet;
 }
 
+// "cpu", "cuda:0": a word, then perhaps a colon and a short number.
+bool is_device(std::string_view text) {
+  const std::string_view type = text.substr(0, text.find(':'));
+  if (type.empty() || type.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") != std::string_view::npos)
+    return false;
+  if (type.size() == text.size()) return true;
+  const std::string_view index = text.substr(type.size() + 1);
+  return !index.empty() && index.size() <= 5 &&
+         index.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 }  // namespace
 
 Value Machine::make_opaque(std::string_view module, std::string_view name) {
@@ -50,6 +61,7 @@ Value Machine::resolve(std::string_view module, std::string_view name) {
     made->detail = static_cast<uint8_t>(torch_name->dtype);
     return Layout::with_body(Kind::kGlobal, made);
   }
+  if (!is_utf8(module) || !is_utf8(name)) fail_bad("the name of a class is not UTF-8");
   if (options_.keep_unknown_globals) return make_opaque(module, name);
   fail(ErrorCode::kRefusedGlobal,
        "the pickle names " + dotted(module, name) + ", which is not on the list of what is read",
@@ -251,10 +263,11 @@ Value Machine::call_path(const Global& global, std::span<const Value> args) {
 
 Value Machine::call_device(std::span<const Value> args) {
   const bool good = (args.size() == 1 || args.size() == 2) && is_text(args[0]) &&
-                    (args.size() == 1 || args[1].kind() == Kind::kInt);
+                    (args.size() == 1 || (args[1].kind() == Kind::kInt && args[1].as_int() >= 0));
   if (!good) fail_bad("the arguments of torch.device are not what a pickler writes");
   std::string text(args[0].text());
   if (args.size() == 2) text += ":" + std::to_string(args[1].as_int());
+  if (!is_device(text)) fail_bad("'" + printable(text, 40) + "' is no device");
   return Layout::text(Kind::kDevice, arena_->copy_text(text));
 }
 

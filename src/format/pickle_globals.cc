@@ -81,6 +81,7 @@ constexpr auto kTable = std::to_array<Global>({
     // Factories of defaultdicts.
     entry("builtins int", Role::kInert, kItems),
     entry("__builtin__ int", Role::kInert, kItems),
+    entry("__builtin__ long", Role::kInert, kItems),
     entry("builtins float", Role::kInert, kItems),
     entry("__builtin__ float", Role::kInert, kItems),
     entry("builtins bool", Role::kInert, kItems),

@@ -34,7 +34,9 @@ std::vector<int64_t> dims(const Value& v, const char* what) {
 void check_extent(const TensorRef& ref) {
   int64_t num_elements = 0;
   if (ref.sizes.size() != ref.strides.size()) fail_tensor("has not as many strides as sizes");
-  if (!checked_product(ref.sizes, &num_elements)) fail_tensor("has sizes whose product overflows");
+  if (!checked_product(ref.sizes, &num_elements) || !dtype_bytes(ref.dtype, num_elements)) {
+    fail_tensor("has sizes whose product overflows");
+  }
   if (num_elements == 0) return;
   int64_t last = ref.storage_offset;
   for (size_t d = 0; d < ref.sizes.size(); ++d) {
@@ -109,7 +111,7 @@ Value Machine::rebuild_tensor(std::span<const Value> args, bool dtype_given) {
   ref.sizes = dims(args[2], "sizes");
   ref.strides = dims(args[3], "strides");
   ref.requires_grad = args[4].as_bool();
-  if (args.size() > num_fixed) set_view_bits(args[num_fixed], &ref);
+  if (args.size() > num_fixed && !args[num_fixed].is_none()) set_view_bits(args[num_fixed], &ref);
   check_extent(ref);
   return Layout::with_body(Kind::kTensor, arena_->add_tensor(std::move(ref)));
 }

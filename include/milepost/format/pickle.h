@@ -205,9 +205,9 @@ class Builder {
 
 // Encodes at protocol 2 with the opcodes and memo numbers of Python's own pickler, so that a value read from
 // a torch.save file comes out byte for byte as it was (locations of storages apart: always "cpu"). Tensors
-// become _rebuild_tensor_v2 or _v3 with a storage's persistent id. What is the same node is written once.
-// Throws FormatError kUnsupported for kOpaque, for objects that numpy pickled (class named) and for cycles;
-// kTooLarge beyond 1000 nested containers.
+// become _rebuild_tensor_v2, or _v3 for dtypes without a storage class, with a storage's persistent id. What
+// is the same node is written once; cycles are kept. Throws FormatError kUnsupported for kOpaque and for
+// objects that numpy pickled (class named), kTooLarge beyond 1000 nested containers.
 void write(const Value& root, ByteSink& sink);
 
 struct JsonOptions {
@@ -226,7 +226,7 @@ struct JsonOptions {
 // for mappings that are no dict or have keys that are no text or start with "$"; {"$device": text}, {"$path":
 // text}, {"$slice": [...]}, {"$range": [...]}, {"$storage": key}, {"$object": "module name", "state": ...},
 // {"$global": "module name"}, {"$opaque": "module name"}. Throws FormatError kTooLarge beyond max_nodes or
-// 1000 nested containers, kUnsupported for cycles.
+// 1000 nested containers, which is also where a cycle ends.
 std::string to_json(const Value& value, const JsonOptions& options);
 std::string to_json(const Value& value, bool nested_pickles = false, int64_t max_nodes = 1'000'000);
 
