@@ -75,11 +75,12 @@ using FolderContent = std::optional<std::map<std::string, std::string>>;
 inline FolderContent read_content(Storage& storage, const std::string& path) {
   const std::optional<FileInfo> info = storage.stat(path);
   if (!info) return std::nullopt;
-  if (!info->is_directory) return {{{"", read_file(storage, path)}}};
+  if (!info->is_directory) return std::map<std::string, std::string>{{"", read_file(storage, path)}};
   std::map<std::string, std::string> content;
   for (const FileInfo& entry : storage.list(path)) {
     if (entry.is_directory) content[entry.name + "/"];
-    for (const auto& [name, text] : *read_content(storage, join_path(path, entry.name))) {
+    const FolderContent inner = read_content(storage, join_path(path, entry.name));
+    for (const auto& [name, text] : *inner) {
       content[entry.is_directory ? join_path(entry.name, name) : entry.name] = text;
     }
   }

@@ -1,0 +1,216 @@
+// Rehearses the death of a save: cut at every mutating call, what survives of the disk in every mode; and
+// failure of every call. What is at the final name is the old output or the new one, and the next save finds
+// or makes everything right.
+#include <gtest/gtest.h>
+
+#include "milepost/storage/faulty.h"
+#include "milepost/storage/simulated_disk.h"
+#include "milepost/storage/staging.h"
+#include "storage/test_files.h"
+
+namespace milepost {
+namespace {
+
+using Content = std::map<std::string, std::string>;
+using Kind = StagedOutput::Kind;
+using Survival = SimulatedDisk::Survival;
+
+constexpr uint64_t kSeeds = 12;
+constexpr std::string_view kFinal = "/parent/out";
+
+struct Scenario {
+  std::string name;
+  Kind kind = Kind::kDirectory;
+  bool exists = false;
+  bool has_exchange = true;
+};
+
+const Content& old_content(const Scenario& scenario) {
+  static const Content file{{"", test_bytes(5000, 1)}};
+  static const Content folder{
+      {".metadata", "old"}, {"__0_0.distcp", test_bytes(5000, 1)}, {"gone.distcp", "gone"}};
+  return scenario.kind == Kind::kFile ? file : folder;
+}
+
+const Content& new_content(const Scenario& scenario) {
+  static const Content file{{"", test_bytes(9000, 2)}};
+  static const Content folder{{".metadata", "new"},
+                              {"__0_0.distcp", test_bytes(9000, 2)},
+                              {"sharded/", ""},
+                              {"sharded/a.safetensors", "shard"}};
+  return scenario.kind == Kind::kFile ? file : folder;
+}
+
+void write_content(Storage& storage, const std::string& path, const Content& content) {
+  for (const auto& [name, text] : content) {
+    const std::string file = name.empty() ? path : join_path(path, name);
+    name.ends_with('/') ? storage.make_directory(file) : write_file(storage, file, text);
+  }
+}
+
+void save(const std::shared_ptr<Storage>& storage, const Scenario& scenario) {
+  StagedOutput output(storage, std::string(kFinal), scenario.kind, true);
+  write_content(*storage, output.path(), new_content(scenario));
+  output.commit();
+}
+
+std::vector<Fault> faults_of(const Scenario& scenario, std::vector<Fault> faults) {
+  for (int64_t call = 1; !scenario.has_exchange && call < 10; ++call)
+    faults.push_back({"exchange", call, ENOSYS});
+  return faults;
+}
+
+// The disk before the save, all of it durable.
+std::shared_ptr<SimulatedDisk> prepared_disk(const Scenario& scenario) {
+  const auto disk = simulated_disk();
+  disk->make_directory("/parent");
+  if (scenario.exists) {
+    const std::string path(kFinal);
+    if (scenario.kind == Kind::kDirectory) disk->make_directory(path);
+    write_content(*disk, path, old_content(scenario));
+    if (scenario.kind == Kind::kDirectory) disk->sync_directory(path);
+  }
+  disk->sync_directory("/parent");
+  disk->sync_directory("/");
+  return disk;
+}
+
+class StagingCrash : public testing::TestWithParam<Scenario> {
+ protected:
+  FolderContent old_state() const {
+    return GetParam().exists ? FolderContent(old_content(GetParam())) : std::nullopt;
+  }
+  FolderContent new_state() const { return new_content(GetParam()); }
+  static FolderContent state_of(Storage& storage) { return read_content(storage, std::string(kFinal)); }
+
+  // Between the two renames that stand in for an exchange nothing is at the final name.
+  bool may_be_absent() const {
+    return GetParam().exists && !GetParam().has_exchange && GetParam().kind == Kind::kDirectory;
+  }
+
+  int64_t num_calls(const std::string& op) const {
+    const auto storage = faulty_storage(prepared_disk(GetParam()), faults_of(GetParam(), {}));
+    save(storage, GetParam());
+    return storage->calls(op);
+  }
+
+  // What the cut left is whole: `before`, the state that the save began with, or the new one. The next
+  // StagedOutput cleans up, and a whole save then works.
+  void check_recovery(const std::shared_ptr<Storage>& storage, const FolderContent& before) const {
+    const FolderContent found = state_of(*storage);
+    ASSERT_TRUE(found == before || found == new_state() || (!found && may_be_absent()));
+    { StagedOutput next(storage, std::string(kFinal), GetParam().kind, true); }
+    ASSERT_TRUE(state_of(*storage) == (found ? found : before));
+    for (const FileInfo& info : storage->list("/parent")) ASSERT_EQ(info.name, "out") << "debris";
+    save(storage, GetParam());
+    ASSERT_TRUE(state_of(*storage) == new_state());
+  }
+
+  template <typename Check>
+  static void for_each_survivor(const SimulatedDisk& disk, uint64_t seeds, Check check) {
+    check(disk.after_power_cut(Survival::kDropUnsynced, 0), "drop unsynced");
+    check(disk.after_power_cut(Survival::kKeepAll, 0), "keep all");
+    for (uint64_t seed = 0; seed < seeds; ++seed) {
+      check(disk.after_power_cut(Survival::kRandom, seed), "seed " + std::to_string(seed));
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, StagingCrash,
+                         testing::Values(Scenario{"new_folder"},
+                                         Scenario{"folder_by_exchange", Kind::kDirectory, true},
+                                         Scenario{"folder_moved_aside", Kind::kDirectory, true, false},
+                                         Scenario{"new_file", Kind::kFile},
+                                         Scenario{"file_over_file", Kind::kFile, true}),
+                         [](const auto& instance) { return instance.param.name; });
+
+TEST_P(StagingCrash, ACutAfterAnyCallLeavesTheOldOutputOrTheNewOne) {
+  const int64_t num_mutations = num_calls("any");
+  ASSERT_GT(num_mutations, 10);
+  for (int64_t call = 1; call <= num_mutations; ++call) {
+    const auto disk = prepared_disk(GetParam());
+    EXPECT_THROW(save(faulty_storage(disk, faults_of(GetParam(), {{"any", call, 0}})), GetParam()), PowerCut);
+    for_each_survivor(*disk, kSeeds,
+                      [&](const std::shared_ptr<SimulatedDisk>& survivor, const std::string& mode) {
+                        SCOPED_TRACE("cut at call " + std::to_string(call) + ", " + mode);
+                        check_recovery(survivor, old_state());
+                      });
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(StagingCrash, ACutDuringTheNextSaveDoesNoMoreHarm) {
+  const int64_t num_mutations = num_calls("any");
+  for (int64_t first = 1; first <= num_mutations; ++first) {
+    const auto disk = prepared_disk(GetParam());
+    EXPECT_THROW(save(faulty_storage(disk, faults_of(GetParam(), {{"any", first, 0}})), GetParam()),
+                 PowerCut);
+    for_each_survivor(
+        *disk, 1, [&](const std::shared_ptr<SimulatedDisk>& left, const std::string& first_mode) {
+          FolderContent before = state_of(*left);
+          if (!before) before = old_state();
+          for (int64_t second = 1;; ++second) {
+            const auto again = left->after_power_cut(Survival::kKeepAll, 0);
+            try {
+              save(faulty_storage(again, faults_of(GetParam(), {{"any", second, 0}})), GetParam());
+              return;
+            } catch (const PowerCut&) {
+            }
+            SCOPED_TRACE("cut at calls " + std::to_string(first) + " (" + first_mode + ") and " +
+                         std::to_string(second));
+            const auto survival = second % 2 == 0 ? Survival::kKeepAll : Survival::kRandom;
+            check_recovery(again->after_power_cut(survival, static_cast<uint64_t>(second)), before);
+            if (HasFatalFailure()) return;
+          }
+        });
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(StagingCrash, WhatWasCommittedSurvivesAnyCut) {
+  const auto disk = prepared_disk(GetParam());
+  save(faulty_storage(disk, faults_of(GetParam(), {})), GetParam());
+  for_each_survivor(*disk, kSeeds,
+                    [&](const std::shared_ptr<SimulatedDisk>& survivor, const std::string& mode) {
+                      EXPECT_TRUE(state_of(*survivor) == new_state()) << mode;
+                    });
+}
+
+TEST_P(StagingCrash, FailureOfAnyCallIsReportedAndLeavesTheOldOutputOrTheNewOne) {
+  const std::map<int, ErrorCode> codes = {
+      {EIO, ErrorCode::kIo}, {ENOSPC, ErrorCode::kNoSpace}, {EACCES, ErrorCode::kIo}};
+  for (const std::string op : {"open", "write", "truncate", "sync", "close", "list", "stat", "mkdir",
+                               "rename", "exchange", "remove", "syncdir", "lock"}) {
+    const int64_t num_op_calls = num_calls(op);
+    for (const auto& [error_number, code] : codes) {
+      for (int64_t call = 1; call <= num_op_calls; ++call) {
+        SCOPED_TRACE(op + " number " + std::to_string(call) + " fails with " + std::to_string(error_number));
+        if (op == "exchange" && !GetParam().has_exchange) continue;
+        const auto disk = prepared_disk(GetParam());
+        bool failed = false;
+        try {
+          save(faulty_storage(disk, faults_of(GetParam(), {{op, call, error_number}})), GetParam());
+        } catch (const StorageError& error) {
+          failed = true;
+          EXPECT_EQ(error.code(), code);
+          EXPECT_EQ(error.error_number(), error_number);
+          EXPECT_TRUE(error.path().starts_with("/parent")) << error.what();
+        }
+        const FolderContent found = state_of(*disk);
+        // Once the names have changed only the sync of the parent can still fail the save, and what fails
+        // later, when the old output is removed, is not reported.
+        const bool is_old = found == old_state(), is_new = found == new_state();
+        ASSERT_TRUE(failed ? is_old || (is_new && op == "syncdir") : is_new);
+        for_each_survivor(*disk, 1,
+                          [&](const std::shared_ptr<SimulatedDisk>& survivor, const std::string& mode) {
+                            SCOPED_TRACE(mode);
+                            check_recovery(survivor, old_state());
+                          });
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace milepost

@@ -1,0 +1,360 @@
+#include "milepost/storage/staging.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <climits>
+#include <csignal>
+
+#include "milepost/storage/faulty.h"
+#include "storage/test_files.h"
+
+namespace milepost {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using Content = std::map<std::string, std::string>;
+using Kind = StagedOutput::Kind;
+
+const Content kOld{{".metadata", "old"}, {"__0_0.distcp", "old data"}};
+const Content kNew{
+    {".metadata", "new"}, {"__0_0.distcp", "new data"}, {"sharded/", ""}, {"sharded/a.safetensors", "x"}};
+
+void make_folder(Storage& storage, const std::string& folder, const Content& content) {
+  storage.make_directory(folder);
+  for (const auto& [name, text] : content) {
+    const std::string path = join_path(folder, name);
+    name.ends_with('/') ? storage.make_directory(path) : write_file(storage, path, text);
+  }
+}
+
+// All below "/", staging folders included.
+Content all(Storage& storage) { return *read_content(storage, "/"); }
+
+Content below(const std::string& folder, const Content& content) {
+  Content prefixed{{folder + "/", ""}};
+  for (const auto& [name, text] : content) prefixed[folder + "/" + name] = text;
+  return prefixed;
+}
+
+class Staging : public testing::Test {
+ protected:
+  const std::shared_ptr<Storage> storage_ = memory_storage();
+};
+
+TEST_F(Staging, PublishesAFolderAndLeavesNothingElse) {
+  StagedOutput output(storage_, "/out", Kind::kDirectory, false);
+  make_folder(*storage_, output.path(), kNew);
+  EXPECT_FALSE(storage_->stat("/out"));
+  output.commit();
+  EXPECT_EQ(all(*storage_), below("out", kNew));
+}
+
+TEST_F(Staging, PublishesAFile) {
+  StagedOutput output(storage_, "/model.pth", Kind::kFile, false);
+  EXPECT_FALSE(storage_->stat(output.path()));
+  write_file(*storage_, output.path(), "new");
+  output.commit();
+  EXPECT_EQ(all(*storage_), (Content{{"model.pth", "new"}}));
+}
+
+TEST_F(Staging, WritesBesideTheFinalNameWithoutTheWordStep) {
+  storage_->make_directory("/checkpoints");
+  StagedOutput output(storage_, "/checkpoints/step-100", Kind::kDirectory, false);
+  EXPECT_THAT(output.path(), MatchesRegex("/checkpoints/\\.milepost-staging-[0-9a-f]{16}/data"));
+  EXPECT_THAT(output.path(), Not(HasSubstr("step-")));
+}
+
+TEST_F(Staging, ReplacesAFolderByExchange) {
+  make_folder(*storage_, "/out", kOld);
+  StagedOutput output(storage_, "/out", Kind::kDirectory, true);
+  make_folder(*storage_, output.path(), kNew);
+  output.commit();
+  EXPECT_EQ(all(*storage_), below("out", kNew));
+}
+
+TEST_F(Staging, ReplacesAFolderWhereThereIsNoExchange) {
+  make_folder(*storage_, "/out", kOld);
+  StagedOutput output(faulty_storage(storage_, parse_faults("fail=exchange:1:ENOSYS")), "/out",
+                      Kind::kDirectory, true);
+  make_folder(*storage_, output.path(), kNew);
+  output.commit();
+  EXPECT_EQ(all(*storage_), below("out", kNew));
+}
+
+TEST_F(Staging, ReplacesFilesByFoldersAndTheOtherWayRound) {
+  write_file(*storage_, "/out", "old");
+  {
+    StagedOutput output(storage_, "/out", Kind::kDirectory, true);
+    make_folder(*storage_, output.path(), kNew);
+    output.commit();
+  }
+  EXPECT_EQ(all(*storage_), below("out", kNew));
+  {
+    StagedOutput output(storage_, "/out", Kind::kFile, true);
+    write_file(*storage_, output.path(), "file");
+    output.commit();
+  }
+  EXPECT_EQ(all(*storage_), (Content{{"out", "file"}}));
+  {
+    StagedOutput output(storage_, "/out", Kind::kFile, true);
+    write_file(*storage_, output.path(), "other");
+    output.commit();
+  }
+  EXPECT_EQ(all(*storage_), (Content{{"out", "other"}}));
+}
+
+TEST_F(Staging, WithoutCommitNothingHasHappened) {
+  make_folder(*storage_, "/out", kOld);
+  {
+    StagedOutput output(storage_, "/out", Kind::kDirectory, true);
+    make_folder(*storage_, output.path(), kNew);
+  }
+  EXPECT_EQ(all(*storage_), below("out", kOld));
+}
+
+TEST_F(Staging, RefusesWhatExistsUnlessAskedTo) {
+  make_folder(*storage_, "/out", {});
+  const Error error = error_of([&] { StagedOutput(storage_, "/out", Kind::kDirectory, false); });
+  EXPECT_EQ(error.code(), ErrorCode::kExists);
+  EXPECT_STREQ(error.what(), "/out: it exists already; choose another name, or ask to overwrite it");
+  EXPECT_EQ(all(*storage_), (Content{{"out/", ""}}));
+}
+
+TEST_F(Staging, RefusesWhatAppearedMeanwhile) {
+  StagedOutput folder(storage_, "/folder", Kind::kDirectory, false);
+  StagedOutput file(storage_, "/file", Kind::kFile, false);
+  write_file(*storage_, file.path(), "new");
+  make_folder(*storage_, "/folder", kOld);
+  write_file(*storage_, "/file", "old");
+  EXPECT_EQ(error_of([&] { folder.commit(); }).code(), ErrorCode::kExists);
+  EXPECT_EQ(error_of([&] { file.commit(); }).code(), ErrorCode::kExists);
+  Content expected = below("folder", kOld);
+  expected["file"] = "old";
+  EXPECT_EQ(all(*storage_), expected);
+}
+
+TEST_F(Staging, RefusesToReplaceAFolderThatIsNoCheckpoint) {
+  make_folder(*storage_, "/home", {{"config.json", ""}, {"thesis.tex", "years of work"}});
+  for (const Kind kind : {Kind::kDirectory, Kind::kFile}) {
+    const Error error = error_of([&] { StagedOutput(storage_, "/home", kind, true); });
+    EXPECT_EQ(error.code(), ErrorCode::kExists);
+    EXPECT_THAT(error.what(), HasSubstr("/home: not overwritten: the folder holds 'thesis.tex'"));
+  }
+  EXPECT_EQ(all(*storage_), below("home", {{"config.json", ""}, {"thesis.tex", "years of work"}}));
+}
+
+TEST_F(Staging, LooksAgainBeforeItReplacesAFolder) {
+  make_folder(*storage_, "/out", kOld);
+  StagedOutput output(storage_, "/out", Kind::kDirectory, true);
+  write_file(*storage_, "/out/thesis.tex", "years of work");
+  EXPECT_THAT(error_of([&] { output.commit(); }).what(), HasSubstr("'thesis.tex'"));
+  EXPECT_EQ(read_file(*storage_, "/out/thesis.tex"), "years of work");
+}
+
+TEST_F(Staging, RefusesNamesThatAreNone) {
+  for (const char* path : {"/", "", ".", "..", "a/..", "/./", "a/."}) {
+    EXPECT_EQ(error_of([&] { StagedOutput(storage_, path, Kind::kDirectory, false); }).code(),
+              ErrorCode::kBadArgument)
+        << path;
+  }
+}
+
+TEST_F(Staging, NeedsTheParentFolder) {
+  EXPECT_EQ(error_of([&] { StagedOutput(storage_, "/absent/out", Kind::kFile, false); }).code(),
+            ErrorCode::kNotFound);
+}
+
+TEST_F(Staging, IgnoresTrailingSlashes) {
+  StagedOutput output(storage_, "/out//", Kind::kDirectory, false);
+  EXPECT_EQ(error_of([&] { StagedOutput(storage_, "/out", Kind::kDirectory, false); }).code(),
+            ErrorCode::kLocked);
+  output.commit();
+  EXPECT_EQ(all(*storage_), (Content{{"out/", ""}}));
+}
+
+TEST_F(Staging, OneAtATimeAtOneNameAnyNumberAtOthers) {
+  StagedOutput first(storage_, "/out", Kind::kDirectory, false);
+  make_folder(*storage_, first.path(), kNew);
+  const Error error = error_of([&] { StagedOutput(storage_, "/out", Kind::kDirectory, true); });
+  EXPECT_EQ(error.code(), ErrorCode::kLocked);
+  EXPECT_EQ(error.path(), "/out");
+  EXPECT_THAT(error.what(), HasSubstr("another process is writing here; wait until it is done or stop it"));
+  StagedOutput other(storage_, "/out2", Kind::kDirectory, false);
+  first.commit();
+  StagedOutput second(storage_, "/out", Kind::kDirectory, true);
+}
+
+std::string staging_folder_of(const std::string& final_path) {
+  return parent_path(StagedOutput(memory_storage(), final_path, Kind::kFile, false).path());
+}
+
+TEST_F(Staging, RemovesTheDebrisOfADeadProcess) {
+  const std::string debris = staging_folder_of("/out");
+  make_folder(*storage_, debris, {{"lock", ""}, {"data/", ""}, {"data/__0_0.distcp", "half"}, {"stray", ""}});
+  StagedOutput output(storage_, "/out", Kind::kDirectory, false);
+  EXPECT_EQ(all(*storage_), below(base_name(debris), {{"lock", ""}, {"data/", ""}}));
+}
+
+TEST_F(Staging, MovesTheOldOutputBackThatADeadProcessHadMovedAside) {
+  const std::string debris = staging_folder_of("/out");
+  make_folder(*storage_, debris, {{"lock", ""}, {"data/", ""}, {"data/half", "half"}});
+  make_folder(*storage_, join_path(debris, "old"), kOld);
+  EXPECT_EQ(error_of([&] { StagedOutput(storage_, "/out", Kind::kDirectory, false); }).code(),
+            ErrorCode::kExists);
+  EXPECT_EQ(all(*storage_), below("out", kOld));
+}
+
+TEST_F(Staging, RemovesTheOldOutputWhereTheNewOneHadTakenItsPlace) {
+  const std::string debris = staging_folder_of("/out");
+  make_folder(*storage_, debris, {{"lock", ""}});
+  make_folder(*storage_, join_path(debris, "old"), kOld);
+  make_folder(*storage_, "/out", kNew);
+  { StagedOutput output(storage_, "/out", Kind::kDirectory, true); }
+  EXPECT_EQ(all(*storage_), below("out", kNew));
+}
+
+TEST_F(Staging, KeepsTheOldOutputThatCouldNotBeMovedBack) {
+  make_folder(*storage_, "/out", kOld);
+  const auto faulty =
+      faulty_storage(storage_, parse_faults("fail=exchange:1:ENOSYS&fail=rename:2:EIO&fail=rename:3:EIO"));
+  {
+    StagedOutput output(faulty, "/out", Kind::kDirectory, true);
+    make_folder(*storage_, output.path(), kNew);
+    EXPECT_EQ(error_of([&] { output.commit(); }).error_number(), EIO);
+  }
+  EXPECT_FALSE(storage_->stat("/out"));
+  { StagedOutput next(storage_, "/out", Kind::kDirectory, true); }
+  EXPECT_EQ(all(*storage_), below("out", kOld));
+}
+
+TEST_F(Staging, SyncsAllFoldersBeforeAndTheParentAfterThePublication) {
+  const auto faulty = faulty_storage(storage_, {});
+  StagedOutput output(faulty, "/out", Kind::kDirectory, false);
+  make_folder(*storage_, output.path(), kNew);
+  const int64_t before = faulty->calls("syncdir");
+  output.commit();
+  EXPECT_GE(faulty->calls("syncdir") - before, 3);
+}
+
+// On the operating system's files.
+
+TEST(StagingOnPosix, ReplacesALinkAndLeavesWhatItNames) {
+  const TestFolder folder;
+  make_folder(*posix_storage(), folder / "real", kOld);
+  ASSERT_EQ(symlink("real", (folder / "out").c_str()), 0);
+  StagedOutput output(posix_storage(), folder / "out", Kind::kDirectory, true);
+  make_folder(*posix_storage(), output.path(), kNew);
+  output.commit();
+  EXPECT_EQ(read_content(*posix_storage(), folder / "real"), kOld);
+  EXPECT_EQ(read_content(*posix_storage(), folder / "out"), kNew);
+  EXPECT_EQ(posix_storage()->list(folder.path()).size(), 2u);
+}
+
+TEST(StagingOnPosix, RefusesToReplaceSpecialFiles) {
+  const TestFolder folder;
+  ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
+  const Error error = error_of([&] { StagedOutput(posix_storage(), folder / "fifo", Kind::kFile, true); });
+  EXPECT_EQ(error.code(), ErrorCode::kExists);
+  EXPECT_THAT(error.what(), HasSubstr("neither a file nor a folder"));
+}
+
+TEST(StagingOnPosix, WorksRelativeToTheCurrentFolder) {
+  const TestFolder folder;
+  const int start = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(chdir(folder.path().c_str()), 0);
+  {
+    StagedOutput output(posix_storage(), "out", Kind::kDirectory, false);
+    make_folder(*posix_storage(), output.path(), kNew);
+    EXPECT_EQ(error_of([&] { StagedOutput(posix_storage(), folder / "out", Kind::kFile, false); }).code(),
+              ErrorCode::kLocked);
+    output.commit();
+  }
+  ASSERT_EQ(fchdir(start), 0);
+  close(start);
+  EXPECT_EQ(read_content(*posix_storage(), folder.path()), below("out", kNew));
+}
+
+// Publishes `count` times, trying again while another process is at it. Writes a byte to `steps` after each
+// step.
+int publish_repeatedly(const std::string& final_path, int id, int count, int steps = -1) {
+  const auto step = [steps] {
+    if (steps >= 0) (void)!write(steps, "s", 1);
+  };
+  for (int num_published = 0; num_published < count;) {
+    try {
+      StagedOutput output(posix_storage(), final_path, Kind::kDirectory, true);
+      step();
+      const std::string text = std::to_string(id) + "." + std::to_string(num_published);
+      for (const char* name : {"a.distcp", "b.distcp"}) {
+        const auto file = posix_storage()->open_write(join_path(output.path(), name), {.direct = false});
+        const Bytes part = as_bytes(text);
+        file->write_at(0, {&part, 1});
+        file->close();
+        step();
+      }
+      output.commit();
+      step();
+      ++num_published;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kLocked) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 1;
+      }
+    }
+  }
+  return 0;
+}
+
+TEST(StagingOnPosix, ProcessesThatRaceForOneNameTakeTurns) {
+  const TestFolder folder;
+  std::vector<pid_t> children;
+  for (int id = 0; id < 4; ++id) {
+    const pid_t child = fork();
+    if (child == 0) _exit(publish_repeatedly(folder / "out", id, 25));
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  const FolderContent content = read_content(*posix_storage(), folder.path());
+  ASSERT_EQ(content->size(), 3u) << "the folder and its two files, no debris";
+  EXPECT_EQ(content->at("out/a.distcp"), content->at("out/b.distcp"));
+}
+
+TEST(StagingOnPosix, ProcessesKilledAtAnyMomentLeaveAWholeOutput) {
+  const TestFolder folder;
+  ASSERT_EQ(publish_repeatedly(folder / "out", 99, 1), 0);
+  int steps[2];
+  ASSERT_EQ(pipe2(steps, O_CLOEXEC), 0);
+  for (int victim = 0; victim < 60; ++victim) {
+    const pid_t child = fork();
+    if (child == 0) _exit(publish_repeatedly(folder / "out", victim, INT_MAX, steps[1]));
+    for (int step = 0; step <= victim % 12; ++step) {
+      char byte;
+      ASSERT_EQ(read(steps[0], &byte, 1), 1);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    const FolderContent content = read_content(*posix_storage(), folder / "out");
+    ASSERT_TRUE(content);
+    ASSERT_EQ(content->size(), 2u);
+    ASSERT_EQ(content->at("a.distcp"), content->at("b.distcp"));
+  }
+  close(steps[0]);
+  close(steps[1]);
+  EXPECT_EQ(publish_repeatedly(folder / "out", 99, 1), 0);
+  EXPECT_EQ(read_content(*posix_storage(), folder.path()),
+            below("out", {{"a.distcp", "99.0"}, {"b.distcp", "99.0"}}));
+}
+
+}  // namespace
+}  // namespace milepost
