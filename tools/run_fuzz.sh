@@ -7,12 +7,13 @@ seconds=${1:-60}
 [ $# -eq 0 ] || shift
 
 scripts/setup.sh --with-fuzz
-scripts/build.sh fuzz
 if [ $# -eq 0 ]; then
   for source in fuzz/*_fuzz.cc; do
     set -- "$@" "$(basename "$source" .cc)"
   done
 fi
+
+scripts/build.sh fuzz "$@"
 
 # The fixtures that a target starts from, told by what it parses.
 seeds_of() {
