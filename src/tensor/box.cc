@@ -3,15 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "milepost/base/checked_math.h"
 
 namespace milepost {
 
 int64_t num_elements(DimsView shape) {
-  int64_t product = 1;
-  for (int64_t size : shape) product *= size;
-  return product;
+  int64_t product;
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  return checked_product(shape, &product) ? product : std::numeric_limits<int64_t>::max();
 }
 
 Dims row_major_strides(DimsView shape) {
@@ -19,7 +20,9 @@ Dims row_major_strides(DimsView shape) {
   int64_t stride = 1;
   for (size_t d = shape.size(); d-- > 0;) {
     strides[d] = stride;
-    stride *= std::max<int64_t>(shape[d], 1);
+    // Only the strides of an empty tensor can overflow here, and nothing is ever found by them.
+    if (!checked_mul(stride, std::max<int64_t>(shape[d], 1), &stride))
+      stride = std::numeric_limits<int64_t>::max();
   }
   return strides;
 }
@@ -33,7 +36,10 @@ bool Box::empty() const { return std::find(sizes.begin(), sizes.end(), 0) != siz
 std::string box_text(const Box& box) {
   std::string text = "[";
   for (size_t d = 0; d < box.sizes.size(); ++d) {
-    text += fmt::format("{}{}:{}", d == 0 ? "" : ", ", box.offsets[d], box.offsets[d] + box.sizes[d]);
+    int64_t end;
+    text += fmt::format("{}{}:", d == 0 ? "" : ", ", box.offsets[d]);
+    text += checked_add(box.offsets[d], box.sizes[d], &end) ? fmt::to_string(end)
+                                                            : fmt::format("+{}", box.sizes[d]);
   }
   return text + "]";
 }
@@ -60,7 +66,8 @@ std::optional<Box> intersect(const Box& a, const Box& b) {
 
 std::pair<int64_t, int64_t> chunk_range(int64_t length, int64_t count, int64_t index) {
   const int64_t step = ceil_div(length, count);
-  const int64_t begin = std::min(step * index, length);
+  if (step == 0 || index >= ceil_div(length, step)) return {length, 0};
+  const int64_t begin = step * index;
   return {begin, std::min(step, length - begin)};
 }
 

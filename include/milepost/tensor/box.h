@@ -16,12 +16,12 @@ using Dims = boost::container::small_vector<int64_t, 4>;
 using DimsView = std::span<const int64_t>;
 inline constexpr size_t kMaxDims = 64;  // torch's limit
 
-// Elements in a shape: the product, 1 for 0-d. Requires: validated with checked_product when it came from a
-// file.
+// Elements in a shape: the product, 1 for 0-d. A shape from a file must have passed checked_product; one that would
+// fail it gives the largest int64_t.
 int64_t num_elements(DimsView shape);
 
-// Row-major strides in elements. A dimension after an empty one still gets the stride that its sizes imply
-// (max(size, 1)).
+// Row-major strides in elements. A dimension before an empty one still gets the stride that the sizes imply
+// (max(size, 1)), as torch computes them.
 Dims row_major_strides(DimsView shape);
 
 // "[7, 5]", "[]" for 0-d.
@@ -36,14 +36,14 @@ struct Box {
   friend bool operator==(const Box& a, const Box& b) { return a.offsets == b.offsets && a.sizes == b.sizes; }
 };
 
-// "[0:4, 8:16]", "[]" for 0-d.
+// "[0:4, 8:16]", "[]" for 0-d. Takes any numbers, also those of a box that was just refused.
 std::string box_text(const Box& box);
 
 // Whether `box` lies inside `shape` (an empty box may start at the end of a dimension, as torch writes them).
 bool box_fits(const Box& box, DimsView shape);
 
 // What is common to both; nullopt when they share no element. 0-d boxes always meet. (spec dcp-format,
-// section 6)
+// section 6) Requires: as many dimensions, and each box fits some shape (no offset + size overflows).
 std::optional<Box> intersect(const Box& a, const Box& b);
 
 // The rows that rank `index` of `count` gets when `length` rows are cut as torch.chunk does: ceil(length /
