@@ -94,23 +94,39 @@ class StagingCrash : public testing::TestWithParam<Scenario> {
     return storage->calls(op);
   }
 
-  // What the cut left is whole: `before`, the state that the save began with, or the new one. The next
-  // StagedOutput cleans up, and a whole save then works.
-  void check_recovery(const std::shared_ptr<Storage>& storage, const FolderContent& before) const {
+  bool is_whole(const FolderContent& state) const { return state == old_state() || state == new_state(); }
+
+  // What the cut left is whole, and the next StagedOutput cleans up.
+  void check_whole(const std::shared_ptr<Storage>& storage) const {
     const FolderContent found = state_of(*storage);
-    ASSERT_TRUE(found == before || found == new_state() || (!found && may_be_absent()));
+    ASSERT_TRUE(is_whole(found) || (!found && may_be_absent()));
     { StagedOutput next(storage, std::string(kFinal), GetParam().kind, true); }
-    ASSERT_TRUE(state_of(*storage) == (found ? found : before));
+    const FolderContent settled = state_of(*storage);
+    ASSERT_TRUE(found ? settled == found : is_whole(settled));
     for (const FileInfo& info : storage->list("/parent")) ASSERT_EQ(info.name, "out") << "debris";
+  }
+
+  // Besides, a save then works.
+  void check_recovery(const std::shared_ptr<Storage>& storage) const {
+    check_whole(storage);
+    if (HasFatalFailure()) return;
     save(storage, GetParam());
     ASSERT_TRUE(state_of(*storage) == new_state());
   }
 
+  // A save that dies at mutating call `call`.
+  static void save_until(const std::shared_ptr<Storage>& storage, int64_t call) {
+    save(faulty_storage(storage, faults_of(GetParam(), {{"any", call, 0}})), GetParam());
+  }
+
+  // Calls `check` with what is left in each mode, for random survival with `num_seeds` seeds from
+  // `first_seed` on.
   template <typename Check>
-  static void for_each_survivor(const SimulatedDisk& disk, uint64_t seeds, Check check) {
+  static void for_each_survivor(const SimulatedDisk& disk, uint64_t first_seed, uint64_t num_seeds,
+                                Check check) {
     check(disk.after_power_cut(Survival::kDropUnsynced, 0), "drop unsynced");
     check(disk.after_power_cut(Survival::kKeepAll, 0), "keep all");
-    for (uint64_t seed = 0; seed < seeds; ++seed) {
+    for (uint64_t seed = first_seed; seed < first_seed + num_seeds; ++seed) {
       check(disk.after_power_cut(Survival::kRandom, seed), "seed " + std::to_string(seed));
     }
   }
@@ -126,51 +142,46 @@ INSTANTIATE_TEST_SUITE_P(All, StagingCrash,
 
 TEST_P(StagingCrash, ACutAfterAnyCallLeavesTheOldOutputOrTheNewOne) {
   const int64_t num_mutations = num_calls("any");
-  ASSERT_GT(num_mutations, 10);
+  ASSERT_GT(num_mutations, 5);
   for (int64_t call = 1; call <= num_mutations; ++call) {
     const auto disk = prepared_disk(GetParam());
-    EXPECT_THROW(save(faulty_storage(disk, faults_of(GetParam(), {{"any", call, 0}})), GetParam()), PowerCut);
-    for_each_survivor(*disk, kSeeds,
+    EXPECT_THROW(save_until(disk, call), PowerCut);
+    for_each_survivor(*disk, 0, kSeeds,
                       [&](const std::shared_ptr<SimulatedDisk>& survivor, const std::string& mode) {
                         SCOPED_TRACE("cut at call " + std::to_string(call) + ", " + mode);
-                        check_recovery(survivor, old_state());
+                        check_recovery(survivor);
                       });
     if (HasFatalFailure()) return;
   }
 }
 
-TEST_P(StagingCrash, ACutDuringTheNextSaveDoesNoMoreHarm) {
+// The process dies, another one saves again on the same disk, and during that the power fails.
+TEST_P(StagingCrash, ACutDuringTheSaveAfterADeathDoesNoMoreHarm) {
   const int64_t num_mutations = num_calls("any");
-  for (int64_t first = 1; first <= num_mutations; ++first) {
-    const auto disk = prepared_disk(GetParam());
-    EXPECT_THROW(save(faulty_storage(disk, faults_of(GetParam(), {{"any", first, 0}})), GetParam()),
-                 PowerCut);
-    for_each_survivor(
-        *disk, 1, [&](const std::shared_ptr<SimulatedDisk>& left, const std::string& first_mode) {
-          FolderContent before = state_of(*left);
-          if (!before) before = old_state();
-          for (int64_t second = 1;; ++second) {
-            const auto again = left->after_power_cut(Survival::kKeepAll, 0);
-            try {
-              save(faulty_storage(again, faults_of(GetParam(), {{"any", second, 0}})), GetParam());
-              return;
-            } catch (const PowerCut&) {
-            }
-            SCOPED_TRACE("cut at calls " + std::to_string(first) + " (" + first_mode + ") and " +
-                         std::to_string(second));
-            const auto survival = second % 2 == 0 ? Survival::kKeepAll : Survival::kRandom;
-            check_recovery(again->after_power_cut(survival, static_cast<uint64_t>(second)), before);
-            if (HasFatalFailure()) return;
-          }
-        });
-    if (HasFatalFailure()) return;
+  for (int64_t death = 1; death <= num_mutations; ++death) {
+    for (int64_t cut = 1;; ++cut) {
+      const auto disk = prepared_disk(GetParam());
+      EXPECT_THROW(save_until(disk, death), PowerCut);
+      try {
+        save_until(disk, cut);
+        break;
+      } catch (const PowerCut&) {
+      }
+      for_each_survivor(*disk, static_cast<uint64_t>(death * 1000 + cut * 10), 3,
+                        [&](const std::shared_ptr<SimulatedDisk>& survivor, const std::string& mode) {
+                          SCOPED_TRACE("death at call " + std::to_string(death) + ", cut at call " +
+                                       std::to_string(cut) + ", " + mode);
+                          check_whole(survivor);
+                        });
+      if (HasFatalFailure()) return;
+    }
   }
 }
 
 TEST_P(StagingCrash, WhatWasCommittedSurvivesAnyCut) {
   const auto disk = prepared_disk(GetParam());
   save(faulty_storage(disk, faults_of(GetParam(), {})), GetParam());
-  for_each_survivor(*disk, kSeeds,
+  for_each_survivor(*disk, 0, kSeeds,
                     [&](const std::shared_ptr<SimulatedDisk>& survivor, const std::string& mode) {
                       EXPECT_TRUE(state_of(*survivor) == new_state()) << mode;
                     });
@@ -201,10 +212,14 @@ TEST_P(StagingCrash, FailureOfAnyCallIsReportedAndLeavesTheOldOutputOrTheNewOne)
         // later, when the old output is removed, is not reported.
         const bool is_old = found == old_state(), is_new = found == new_state();
         ASSERT_TRUE(failed ? is_old || (is_new && op == "syncdir") : is_new);
-        for_each_survivor(*disk, 1,
+        if (!failed) {
+          const auto durable = disk->after_power_cut(Survival::kDropUnsynced, 0);
+          ASSERT_TRUE(state_of(*durable) == new_state());
+        }
+        for_each_survivor(*disk, static_cast<uint64_t>(call), 1,
                           [&](const std::shared_ptr<SimulatedDisk>& survivor, const std::string& mode) {
                             SCOPED_TRACE(mode);
-                            check_recovery(survivor, old_state());
+                            check_recovery(survivor);
                           });
         if (HasFatalFailure()) return;
       }
