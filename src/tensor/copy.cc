@@ -68,18 +68,33 @@ void copy_row_of_any(std::byte* dst, const std::byte* src, const Dim& dim, int64
   }
 }
 
-// Both dimensions together, in squares whose rows on either side stay in the first-level cache: a transpose
-// reads or writes a new cache line for each element otherwise.
+// Both dimensions together, in squares of whole cache lines that pass through a compact buffer: each line of
+// either side is touched once, whatever its distance to the next (a power of two would make them evict each
+// other).
 template <int64_t kSize>
 void copy_plane(std::byte* dst, const std::byte* src, const Dim& outer, const Dim& inner) {
-  constexpr int64_t kTile = 64;
+  constexpr int64_t kTile = 128 / kSize;
+  alignas(64) std::byte tile[kTile][kTile][kSize];  // [inner][outer]
   for (int64_t i = 0; i < outer.size; i += kTile) {
     const int64_t rows = std::min(kTile, outer.size - i);
     for (int64_t j = 0; j < inner.size; j += kTile) {
-      const Dim part{std::min(kTile, inner.size - j), inner.dst_stride, inner.src_stride};
-      for (int64_t row = i; row < i + rows; ++row) {
-        copy_row<kSize>(dst + row * outer.dst_stride + j * inner.dst_stride,
-                        src + row * outer.src_stride + j * inner.src_stride, part);
+      const int64_t columns = std::min(kTile, inner.size - j);
+      const std::byte* const from = src + i * outer.src_stride + j * inner.src_stride;
+      for (int64_t column = 0; column < columns; ++column) {
+        const std::byte* const line = from + column * inner.src_stride;
+        if (rows == kTile && outer.src_stride == kSize) {
+          std::memcpy(tile[column], line, sizeof tile[column]);
+          continue;
+        }
+        for (int64_t row = 0; row < rows; ++row) {
+          std::memcpy(tile[column][row], line + row * outer.src_stride, kSize);
+        }
+      }
+      std::byte* const to = dst + i * outer.dst_stride + j * inner.dst_stride;
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t column = 0; column < columns; ++column) {
+          std::memcpy(to + row * outer.dst_stride + column * inner.dst_stride, tile[column][row], kSize);
+        }
       }
     }
   }
