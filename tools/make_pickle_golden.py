@@ -6,6 +6,7 @@
 golden.tsv   name, protocol (0 to 5), pickle in hex, JSON (ASCII, json.dumps' layout; only in a name's first line)
 torch.tsv    name, data.pkl in hex: one of each kind out of the torch.save archives in tests/data/dcp, to be written
              back byte for byte
+metadata.tsv name, protocol, pickle in hex: torch's own metadata objects; only when torch can be imported
 """
 import collections
 import json
@@ -99,6 +100,22 @@ def torch_pickles():
                 at = content.find(b"/data.pkl", at + 1)
 
 
+def write_metadata_pickles(path):
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        print("torch is not there: metadata.tsv stays as it is")
+        return
+    with open(path, "w") as f:
+        for fixture in ("old_style", "rank_local"):
+            folder = os.path.join(DATA, "dcp", fixture, "ckpt")
+            name = next(n for n in sorted(os.listdir(folder)) if n.endswith(".metadata"))
+            with open(os.path.join(folder, name), "rb") as source:
+                value = pickle.load(source)  # noqa: S301 our own fixture
+            for protocol in range(6):
+                f.write(f"{fixture}\t{protocol}\t{pickle.dumps(value, protocol).hex()}\n")
+
+
 def main():
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
@@ -115,6 +132,7 @@ def main():
                     f.write(f"{name}\t{protocol}\t{data.hex()}\t{text}\n")
                     text = ""
                 previous = data[2:]
+    write_metadata_pickles(os.path.join(out, "metadata.tsv"))
     kinds = set()
     with open(os.path.join(out, "torch.tsv"), "w") as f:
         for name, record in torch_pickles():

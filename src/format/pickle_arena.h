@@ -30,10 +30,10 @@ struct TupleHead {
   uint32_t unused = 0;
 };
 
-struct ListBody {  // kList, kSet
+struct ListBody {  // kList, kSet; small, as an empty list is one byte of pickle
   Value* items = nullptr;
-  int64_t size = 0;  // values: two a pair in dicts
-  int64_t capacity = 0;
+  uint32_t size = 0;  // values: two a pair in dicts
+  uint32_t capacity = 0;
   Mark mark = kUnvisited;
 };
 
@@ -80,7 +80,7 @@ class Arena {
   }
 
   char* take_text(size_t size) {
-    if (static_cast<size_t>(back_ - front_) < size) return reinterpret_cast<char*>(take_slow(size));
+    if (static_cast<size_t>(back_ - front_) < size) return reinterpret_cast<char*>(take(size));
     charge(size);
     back_ -= size;
     return reinterpret_cast<char*>(back_);
@@ -99,7 +99,7 @@ class Arena {
   }
 
   // Makes room for `more` values; the array may move.
-  void reserve(ListBody* list, int64_t more);
+  void reserve(ListBody* list, size_t more);
   Value* take_items(int64_t count);  // with a TupleHead before it; nullptr for none
   TensorRef* add_tensor(TensorRef ref);
   void charge(size_t size) {
@@ -112,7 +112,11 @@ class Arena {
   int64_t bytes_read = 0;
 
  private:
+  static constexpr size_t kLargestBlock = size_t{1} << 20;
+
   std::byte* take_slow(size_t size);
+  void release(const void* array,
+               size_t size);  // frees it when it is so large that it has a block of its own
   [[noreturn]] void refuse() const;
 
   std::vector<std::unique_ptr<std::byte[]>> blocks_;

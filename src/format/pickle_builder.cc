@@ -86,7 +86,7 @@ class Copier {
     const Value made = Layout::with_body(v.kind(), body);
     done_.emplace(address, made);
     const Children kids = children(v);
-    arena_->reserve(body, static_cast<int64_t>(kids.items.size()));
+    arena_->reserve(body, kids.items.size());
     for (const Value& item : kids.items) {
       const Value copied = copy(item);
       body->items[body->size++] = copied;
@@ -157,7 +157,7 @@ struct Builder::State {
     return texts[{kind, value.text()}] = node(value);
   }
   void fill(ListBody* body, std::span<const Value* const> items) {
-    arena->reserve(body, static_cast<int64_t>(items.size()));
+    arena->reserve(body, items.size());
     for (const Value* item : items) body->items[body->size++] = *item;
   }
 };

@@ -186,7 +186,7 @@ void Encoder::write_kind(const Value& v) {
     case Kind::kSlice:
       return write_call_of_items("slice", v);
     case Kind::kRange:
-      return write_call_of_items("xrange", v);
+      return write_call_of_items("range", v);
     case Kind::kBytes:
     case Kind::kByteArray:
       return write_bytes(v);
@@ -342,10 +342,14 @@ void Encoder::write_pairs(std::span<const Value> items, bool counted) {
 }
 
 void Encoder::write_global(std::string_view module, std::string_view name) {
-  if (module == "builtins") module = "__builtin__";
-  if (module == "copyreg") module = "copy_reg";
-  if (module == "__builtin__" && name == "range") name = "xrange";
-  if (module == "__builtin__" && name == "str") name = "unicode";
+  if (module == "builtins") {  // Python 2's names
+    module = "__builtin__";
+    if (name == "range") name = "xrange";
+    if (name == "str") name = "unicode";
+    if (name == "int") name = "long";
+  } else if (module == "copyreg") {
+    module = "copy_reg";
+  }
   const std::string text = std::string(module) + "\n" + std::string(name) + "\n";
   if (const auto found = globals_.find(text); found != globals_.end()) return get(found->second);
   op(kOpGlobal);
@@ -366,7 +370,7 @@ void Encoder::end_call(const Identity& identity) {
 
 void Encoder::write_call_of_items(std::string_view name, const Value& v) {
   const auto items = children(v).items;
-  write_global("__builtin__", name);
+  write_global("builtins", name);
   if (items.size() > 3) op(kOpMark);
   for (const Value& item : items) write(item);
   close_tuple(items.size());
@@ -375,7 +379,7 @@ void Encoder::write_call_of_items(std::string_view name, const Value& v) {
 }
 
 void Encoder::write_set(const Value& v) {
-  write_global("__builtin__", v.kind() == Kind::kSet ? "set" : "frozenset");
+  write_global("builtins", v.kind() == Kind::kSet ? "set" : "frozenset");
   op(kOpEmptyList);
   put();
   write_list_items(children(v).items);
@@ -398,7 +402,7 @@ void Encoder::write_size(const Value& v) {
 
 void Encoder::write_bytes(const Value& v) {
   const bool is_array = v.kind() == Kind::kByteArray;
-  if (is_array) write_global("__builtin__", "bytearray");
+  if (is_array) write_global("builtins", "bytearray");
   if (is_array && v.text().empty()) {
     close_tuple(0);
   } else {
@@ -415,7 +419,7 @@ void Encoder::write_bytes(const Value& v) {
 // What is called to make the bytes, and the arguments.
 void Encoder::write_encoded(std::string_view bytes) {
   if (bytes.empty()) {
-    write_global("__builtin__", "bytes");
+    write_global("builtins", "bytes");
     return close_tuple(0);
   }
   write_global("_codecs", "encode");

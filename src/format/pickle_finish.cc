@@ -176,10 +176,10 @@ int64_t drop_repeated(Value* items, int64_t count, int64_t width, int64_t* work)
 
 void drop_repeated_keys(const Value& v, int64_t* work) {
   if (v.kind() != Kind::kDict && v.kind() != Kind::kSet) return;
+  const int64_t width = v.kind() == Kind::kDict ? 2 : 1;
+  if (v.size() < 2) return;
   ListBody* const body = Layout::list(v);
-  if (v.kind() == Kind::kDict && body->size > 2)
-    body->size = 2 * drop_repeated(body->items, body->size / 2, 2, work);
-  if (v.kind() == Kind::kSet && body->size > 1) body->size = drop_repeated(body->items, body->size, 1, work);
+  body->size = static_cast<uint32_t>(width * drop_repeated(body->items, v.size(), width, work));
 }
 
 struct Frame {

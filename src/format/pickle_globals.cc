@@ -61,44 +61,25 @@ constexpr auto kTable = std::to_array<Global>({
     entry("collections Counter", Role::kCounter, kItems),
     entry("_codecs encode", Role::kEncode, kItems),
 
-    // Protocols 0 to 2 use the names of Python 2.
     entry("builtins set", Role::kSet, kItems),
-    entry("__builtin__ set", Role::kSet, kItems),
     entry("builtins frozenset", Role::kFrozenSet, kItems),
-    entry("__builtin__ frozenset", Role::kFrozenSet, kItems),
     entry("builtins complex", Role::kComplex, kItems),
-    entry("__builtin__ complex", Role::kComplex, kItems),
     entry("builtins bytes", Role::kBytes, kItems),
-    entry("__builtin__ bytes", Role::kBytes, kItems),
     entry("builtins bytearray", Role::kByteArray, kItems),
-    entry("__builtin__ bytearray", Role::kByteArray, kItems),
     entry("builtins slice", Role::kSlice, kItems),
-    entry("__builtin__ slice", Role::kSlice, kItems),
     entry("builtins range", Role::kRange, kItems),
-    entry("__builtin__ range", Role::kRange, kItems),
-    entry("__builtin__ xrange", Role::kRange, kItems),
 
     // Factories of defaultdicts.
     entry("builtins int", Role::kInert, kItems),
-    entry("__builtin__ int", Role::kInert, kItems),
-    entry("__builtin__ long", Role::kInert, kItems),
     entry("builtins float", Role::kInert, kItems),
-    entry("__builtin__ float", Role::kInert, kItems),
     entry("builtins bool", Role::kInert, kItems),
-    entry("__builtin__ bool", Role::kInert, kItems),
     entry("builtins str", Role::kInert, kItems),
-    entry("__builtin__ unicode", Role::kInert, kItems),
     entry("builtins list", Role::kInert, kItems),
-    entry("__builtin__ list", Role::kInert, kItems),
     entry("builtins tuple", Role::kInert, kItems),
-    entry("__builtin__ tuple", Role::kInert, kItems),
     entry("builtins dict", Role::kInert, kItems),
-    entry("__builtin__ dict", Role::kInert, kItems),
 
     entry("copyreg _reconstructor", Role::kReconstructor, kAll),
-    entry("copy_reg _reconstructor", Role::kReconstructor, kAll),
     entry("builtins object", Role::kInert, kAll),
-    entry("__builtin__ object", Role::kInert, kAll),
 
     entry("numpy dtype", Role::kShown, kPlain),
     entry("numpy ndarray", Role::kShown, kPlain),
@@ -135,6 +116,14 @@ constexpr std::array<uint8_t, kSlots> kIndex = make_index();
 }  // namespace
 
 const Global* find_global(std::string_view module, std::string_view name) {
+  if (module == "__builtin__") {
+    module = "builtins";
+    if (name == "xrange") name = "range";
+    if (name == "unicode") name = "str";
+    if (name == "long") name = "int";
+  } else if (module == "copy_reg") {
+    module = "copyreg";
+  }
   for (size_t slot = slot_of(module, name); kIndex[slot] != 0; slot = (slot + 1) % kSlots) {
     const Global& global = kTable[kIndex[slot] - 1u];
     if (global.module() == module && global.name() == name) return &global;

@@ -56,8 +56,9 @@ struct Global {
 enum class PathStyle : uint8_t { kPosix, kPurePosix, kWindows, kPureWindows, kPure, kPlain };
 std::string_view path_class_name(PathStyle style);
 
-// The entry of the fixed table, whatever the profile; nullptr when there is none. dtypes and storage classes
-// are not in it: see find_torch_name.
+// The entry of the fixed table, whatever the profile; nullptr when there is none. Names of Python 2, which
+// protocols 0 to 2 use, give the entry of Python 3's. dtypes and storage classes are not in the table: see
+// find_torch_name.
 const Global* find_global(std::string_view module, std::string_view name);
 
 // "torch float32" (kDTypeName) and "torch FloatStorage" (kStorageClass).

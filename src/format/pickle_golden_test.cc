@@ -1,5 +1,6 @@
 // Pickles that Python and torch wrote (tools/make_pickle_golden.py): what they read as, and that they are
 // written back byte for byte.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -107,6 +108,18 @@ TEST(PickleGolden, TorchPicklesAreWrittenBackByteForByte) {
     ++count;
   }
   EXPECT_GE(count, 50);
+}
+
+TEST(PickleGolden, MetadataReadsTheSameFromEveryProtocol) {
+  std::map<std::string, std::string> json;
+  int count = 0;
+  for (const auto& row : rows("metadata.tsv")) {
+    const std::string shown = to_json(read_text(unhex(row[2]), Profile::kDcpMetadata).root());
+    EXPECT_EQ(json.try_emplace(row[0], shown).first->second, shown) << row[0] << " protocol " << row[1];
+    EXPECT_THAT(shown, testing::HasSubstr("torch.distributed.checkpoint.metadata Metadata"));
+    ++count;
+  }
+  EXPECT_GE(count, 12);
 }
 
 TEST(PickleGolden, ACopyIsWrittenLikeItsOriginal) {

@@ -123,9 +123,9 @@ namespace {
 
 void append_values(Arena* arena, ListBody* body, std::span<const Value> items) {
   if (items.empty()) return;
-  arena->reserve(body, static_cast<int64_t>(items.size()));
+  arena->reserve(body, items.size());
   std::memcpy(static_cast<void*>(body->items + body->size), items.data(), items.size_bytes());
-  body->size += static_cast<int64_t>(items.size());
+  body->size += static_cast<uint32_t>(items.size());
 }
 
 void check_hashable(const Value& key) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "format/pickle_arena.h"
@@ -86,7 +87,7 @@ Children children(const Value& v) {
     if (count != 0) result.items = {&v.item(0), count};
   } else if (is_list_like(kind) || kind == Kind::kDict) {
     const ListBody* body = Layout::list(v);
-    result.items = {body->items, static_cast<size_t>(body->size)};
+    result.items = {body->items, body->size};
     if (kind == Kind::kDict && Layout::dict(v)->extra != nullptr) {
       const DictExtra* extra = Layout::dict(v)->extra;
       result.factory = &extra->factory;
@@ -110,7 +111,6 @@ Mark* mark_of(const Value& v) {
 
 std::byte* Arena::take_slow(size_t size) {
   charge(size);
-  constexpr size_t kLargestBlock = size_t{1} << 20;
   if (size > next_block_ / 4) {  // a block of its own; the current one stays in use
     blocks_.push_back(std::make_unique_for_overwrite<std::byte[]>(size));
     return blocks_.back().get();
@@ -122,23 +122,32 @@ std::byte* Arena::take_slow(size_t size) {
   return front_ - size;
 }
 
-void Arena::reserve(ListBody* list, int64_t more) {
-  const int64_t needed = list->size + more;
+void Arena::reserve(ListBody* list, size_t more) {
+  const size_t needed = list->size + more;
   if (needed <= list->capacity) return;
+  if (needed > UINT32_MAX) refuse();
   // The first batch is usually the only one: exactly as large, later ones double.
-  const int64_t capacity = std::max(needed, 2 * list->capacity);
-  const size_t grown = static_cast<size_t>(capacity - list->capacity) * sizeof(Value);
+  const size_t capacity = std::min<size_t>(std::max<size_t>(needed, size_t{2} * list->capacity), UINT32_MAX);
+  const size_t grown = (capacity - list->capacity) * sizeof(Value);
   const auto* end = reinterpret_cast<const std::byte*>(list->items + list->capacity);
   if (list->capacity != 0 && end == front_ && static_cast<size_t>(back_ - front_) >= grown) {
     take(grown);
-    list->capacity = capacity;
-    return;
+  } else {
+    auto* items = reinterpret_cast<Value*>(take(capacity * sizeof(Value)));
+    if (list->size != 0) std::memcpy(static_cast<void*>(items), list->items, list->size * sizeof(Value));
+    release(list->items, list->capacity * sizeof(Value));
+    list->items = items;
   }
-  auto* items = reinterpret_cast<Value*>(take(static_cast<size_t>(capacity) * sizeof(Value)));
-  if (list->size != 0)
-    std::memcpy(static_cast<void*>(items), list->items, static_cast<size_t>(list->size) * sizeof(Value));
-  list->items = items;
-  list->capacity = capacity;
+  list->capacity = static_cast<uint32_t>(capacity);
+}
+
+void Arena::release(const void* array, size_t size) {
+  if (size <= kLargestBlock / 4) return;
+  const auto is_it = [&](const auto& block) { return block.get() == array; };
+  const auto block = std::find_if(blocks_.begin(), blocks_.end(), is_it);
+  if (block == blocks_.end()) return;  // it found room in a shared one
+  blocks_.erase(block);
+  used_ -= static_cast<int64_t>(size);
 }
 
 Value* Arena::take_items(int64_t count) {
@@ -170,7 +179,7 @@ Document& Document::operator=(Document&&) noexcept = default;
 Document::~Document() = default;
 
 const Value& Document::root() const {
-  static constexpr Value kNone;
+  static constexpr Value kNone{};
   return arena_ == nullptr ? kNone : arena_->root;
 }
 int64_t Document::bytes_read() const { return arena_ == nullptr ? 0 : arena_->bytes_read; }

@@ -216,7 +216,7 @@ struct JsonOptions {
       1'000'000;  // values, and one more for each 256 bytes of text; beyond: FormatError kTooLarge
   // Gives the "sha256" of a tensor's row-major elements, for who has the payload; without it the member is
   // left out.
-  std::function<std::string(const TensorRef&)> tensor_sha256;
+  std::function<std::string(const TensorRef&)> tensor_sha256 = {};
 };
 
 // JSON text of a value, as Python's json.dumps lays it out, in UTF-8 (lone surrogates and control characters
