@@ -1,4 +1,13 @@
-// Manifests of checkpoint folders: writing and checking the SHA-256 of every file, hashed in parallel (spec checkpoint-manager, section 13).
+// Manifests of checkpoint folders: writing and checking the SHA-256 of every file, hashed in parallel (spec
+// checkpoint-manager, section 13).
+//
+// Covered are the regular files directly in the folder, `.metadata` included; the manifest itself and its
+// pending marker are not, nor is anything in subfolders. Threads: each call runs a pool of its own. Errors:
+// StorageError for what cannot be listed, read or written (of several unreadable files the first by name);
+// ValueError for a remote URI; Error(kIo, "cancelled").
+//
+// Cost: a thread hashes up to four files at once, since four interleaved streams run about three times as
+// fast as one; a single large file is bound to the speed of one stream. Memory: 1 MiB a thread.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +21,30 @@
 namespace milepost {
 
 struct ManifestOptions {
-  int num_threads = 0;
-  bool direct_io = false;
-  Progress* progress = nullptr;
+  int num_threads = 0;           // 0: default_num_threads()
+  Progress* progress = nullptr;  // counts bytes of files
 };
 
-// SHA-256 of every regular file directly in `folder` but the manifest and its pending marker; four files at a time on a core.
+// The hash of every covered file, sorted by name. `folder`: path or URI.
 manifest::Hashes hash_folder(std::string_view folder, const ManifestOptions& options);
 
-// Hashes and writes the manifest (temporary file, sync, rename, sync of the folder), then removes a pending marker. Returns the hashes.
+// Hashes and writes the manifest, then removes a pending marker. Returns what the manifest now says.
+// Durability: temporary file, sync, rename, sync of the folder; a reader never sees half a manifest.
 manifest::Hashes write_manifest(std::string_view folder, const ManifestOptions& options);
 
+// What a check found. Extra files are no fault by the specification: the manifest does not forbid to add a
+// README.
 struct ManifestCheck {
-  bool present = false;                     // false: no manifest, nothing was checked
-  std::vector<std::string> mismatched;      // "name: hash mismatch (expected 0123456789abcdef..., got ...)"
-  std::vector<std::string> missing, extra;  // files listed but absent; files present but not listed (no fault by the specification)
-  int64_t files = 0, bytes = 0;
+  bool present = false;                 // false: there is no manifest and nothing was checked
+  std::vector<std::string> mismatched;  // "name: hash mismatch (expected 0123456789abcdef..., got ...)"
+  std::vector<std::string> missing;     // listed but absent
+  std::vector<std::string> extra;       // present but not listed
+  int64_t files = 0, bytes = 0;         // hashed
   bool good() const { return present && mismatched.empty() && missing.empty(); }
 };
-// Throws CheckpointManifestError when the manifest is unreadable or the pending marker is there ("incomplete").
+
+// Hashes the listed files again. Throws CheckpointManifestError when the manifest is unreadable or the
+// pending marker is there (the save or the hashing of this folder did not finish).
 ManifestCheck check_manifest(std::string_view folder, const ManifestOptions& options);
 
 }  // namespace milepost

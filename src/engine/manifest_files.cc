@@ -1,0 +1,124 @@
+#include "milepost/engine/manifest_files.h"
+
+#include <fmt/format.h>
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "engine/hash_files.h"
+#include "milepost/base/error.h"
+#include "milepost/storage/storage.h"
+
+namespace milepost {
+namespace {
+
+std::vector<FileInfo> covered_files(Storage& storage, const std::string& folder) {
+  std::vector<FileInfo> files = storage.list(folder);
+  std::erase_if(files, [](const FileInfo& file) {
+    return !file.is_regular || file.name == manifest::kManifestName || file.name == manifest::kPendingName;
+  });
+  return files;
+}
+
+StorageLocation resolve_folder(std::string_view folder) {
+  StorageLocation location = resolve_location(folder);
+  const std::optional<FileInfo> info = location.storage->stat(location.path);
+  if (!info) throw StorageError(ErrorCode::kNotFound, "no such folder", location.path);
+  if (!info->is_directory) {
+    ValueError error("a manifest describes a folder, and this is a file", "name the folder that holds it");
+    error.set_path(location.path);
+    throw error;
+  }
+  return location;
+}
+
+manifest::Hashes hash_covered(const StorageLocation& location, const ManifestOptions& options) {
+  const std::vector<FileInfo> files = covered_files(*location.storage, location.path);
+  const std::vector<Sha256Digest> digests =
+      hash_files(*location.storage, location.path, files, options.num_threads, options.progress);
+  manifest::Hashes hashes;
+  for (size_t i = 0; i < files.size(); ++i) hashes.emplace_back(files[i].name, to_hex(digests[i]));
+  return hashes;
+}
+
+void write_synced(Storage& storage, const std::string& folder, std::string_view name,
+                  std::string_view content) {
+  const std::string temporary = join_path(folder, fmt::format("{}.tmp", name));
+  {
+    const auto file = storage.open_write(temporary, {static_cast<int64_t>(content.size()), false});
+    const Bytes bytes = as_bytes(content);
+    file->write_at(0, {&bytes, 1});
+    file->sync();
+    file->close();
+  }
+  storage.rename(temporary, join_path(folder, name));
+  storage.sync_directory(folder);
+}
+
+}  // namespace
+
+manifest::Hashes hash_folder(std::string_view folder, const ManifestOptions& options) {
+  return hash_covered(resolve_folder(folder), options);
+}
+
+manifest::Hashes write_manifest(std::string_view folder, const ManifestOptions& options) {
+  const StorageLocation location = resolve_folder(folder);
+  // A temporary manifest that an interrupted run left must not be listed in the new one.
+  const std::string temporary = fmt::format("{}.tmp", manifest::kManifestName);
+  location.storage->remove_file(join_path(location.path, temporary));
+  manifest::Hashes hashes = hash_covered(location, options);
+  write_synced(*location.storage, location.path, manifest::kManifestName, manifest::write(hashes));
+  const std::string pending = join_path(location.path, manifest::kPendingName);
+  if (location.storage->stat(pending)) {
+    location.storage->remove_file(pending);
+    location.storage->sync_directory(location.path);
+  }
+  return hashes;
+}
+
+ManifestCheck check_manifest(std::string_view folder, const ManifestOptions& options) {
+  const StorageLocation location = resolve_folder(folder);
+  Storage& storage = *location.storage;
+  if (storage.stat(join_path(location.path, manifest::kPendingName))) {
+    CheckpointManifestError error("Checkpoint hash manifest is incomplete: its pending marker is still there",
+                                  "the save or its hashing did not finish; use another checkpoint, or run "
+                                  "`milepost verify` and then `milepost manifest write`");
+    error.set_path(location.path);
+    throw error;
+  }
+  ManifestCheck check;
+  const std::string path = join_path(location.path, manifest::kManifestName);
+  if (!storage.stat(path)) return check;
+  check.present = true;
+  const manifest::Hashes expected = manifest::read(*storage.open_read(path));
+
+  std::unordered_map<std::string_view, const std::string*> listed;
+  for (const auto& [name, digest] : expected) listed.emplace(name, &digest);
+  std::vector<FileInfo> files;
+  for (FileInfo& file : covered_files(storage, location.path)) {
+    if (listed.contains(file.name)) {
+      files.push_back(std::move(file));
+    } else {
+      check.extra.push_back(std::move(file.name));
+    }
+  }
+  std::unordered_set<std::string_view> there;
+  for (const FileInfo& file : files) there.insert(file.name);
+  for (const auto& [name, digest] : expected) {
+    if (!there.contains(name)) check.missing.push_back(name);
+  }
+  const std::vector<Sha256Digest> digests =
+      hash_files(storage, location.path, files, options.num_threads, options.progress);
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string& want = *listed.at(files[i].name);
+    const std::string got = to_hex(digests[i]);
+    ++check.files;
+    check.bytes += files[i].size_bytes;
+    if (got == want) continue;
+    check.mismatched.push_back(fmt::format("{}: hash mismatch (expected {}..., got {}...)", files[i].name,
+                                           want.substr(0, 16), got.substr(0, 16)));
+  }
+  return check;
+}
+
+}  // namespace milepost
