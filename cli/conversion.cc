@@ -1,0 +1,130 @@
+#include "conversion.h"
+
+#include <fmt/format.h>
+
+#include "command.h"
+#include "json.h"
+#include "open_path.h"
+#include "progress_meter.h"
+#include "units.h"
+
+namespace milepost::cli {
+namespace {
+
+constexpr size_t kMaxListed = 40;
+
+Json report_json(const Conversion& conversion, const ConvertReport& report, int64_t peak_bytes) {
+  Json json = {{"source", conversion.source},
+               {"destination", conversion.destination},
+               {"format", format_name(conversion.options.to)},
+               {"dry_run", conversion.options.dry_run},
+               {"tensors", report.tensors},
+               {"objects", report.objects},
+               {"casts", report.casts},
+               {"bytes_in", report.bytes_in},
+               {"bytes_out", report.bytes_out},
+               {"seconds", report.seconds},
+               {"planned_buffer_bytes", report.peak_buffer_bytes},
+               {"peak_anonymous_bytes", peak_bytes},
+               {"disk_bytes_needed", report.disk_bytes_needed},
+               {"disk_bytes_free", report.disk_bytes_free}};
+  json["files"] = Json::array();
+  for (const ConvertReport::File& file : report.files)
+    json["files"].push_back({{"name", file.name}, {"bytes", file.size_bytes}});
+  json["skipped"] = report.skipped;
+  json["warnings"] = report.warnings;
+  return json;
+}
+
+void print_list(const Terminal& terminal, const std::vector<std::string>& lines) {
+  for (size_t i = 0; i < lines.size() && i < kMaxListed; ++i)
+    terminal.print("  {}\n", printable(lines[i], 400));
+  if (lines.size() > kMaxListed)
+    terminal.print("  ... and {} more (--json lists all)\n", lines.size() - kMaxListed);
+}
+
+void print_common(const Terminal& terminal, const ConvertReport& report) {
+  for (const std::string& warning : report.warnings) {
+    terminal.print("{} {}\n", terminal.paint(Colour::kYellow, "warning:"), printable(warning, 1000));
+  }
+  if (!report.skipped.empty()) {
+    const auto count = static_cast<int64_t>(report.skipped.size());
+    terminal.print("{} {} that the format cannot hold:\n", terminal.paint(Colour::kYellow, "left out"),
+                   count == 1 ? "1 entry" : count_text(count) + " entries");
+    print_list(terminal, report.skipped);
+  }
+}
+
+std::string contents_text(const ConvertReport& report) {
+  std::string text = count_text(report.tensors, "tensor");
+  if (report.casts > 0) text += fmt::format(" ({} cast)", count_text(report.casts));
+  if (report.objects > 0) text += ", " + count_text(report.objects, "object");
+  return text;
+}
+
+void print_plan(const Terminal& terminal, const Conversion& conversion, const ConvertReport& report) {
+  terminal.print("would write {}: {}, {} in {}\n", printable(conversion.destination, 400),
+                 contents_text(report), bytes_text(report.bytes_out),
+                 count_text(static_cast<int64_t>(report.files.size()), "file"));
+  std::vector<std::string> lines;
+  for (const ConvertReport::File& file : report.files) {
+    lines.push_back(fmt::format("{}  {}", file.name.empty() ? conversion.destination : file.name,
+                                bytes_text(file.size_bytes)));
+  }
+  print_list(terminal, lines);
+  terminal.print("memory: at most {} of buffers\n", bytes_text(report.peak_buffer_bytes));
+  terminal.print("disk: {} needed, {} free\n", bytes_text(report.disk_bytes_needed),
+                 bytes_text(report.disk_bytes_free));
+}
+
+void print_done(const Terminal& terminal, const Conversion& conversion, const ConvertReport& report,
+                int64_t peak_bytes) {
+  const double rate = report.seconds > 0 ? static_cast<double>(report.bytes_out) / report.seconds / 1e9 : 0;
+  terminal.print("{} {}: {}, {} in {}\n", terminal.paint(Colour::kGreen, "wrote"),
+                 printable(conversion.destination, 400), contents_text(report), bytes_text(report.bytes_out),
+                 count_text(static_cast<int64_t>(report.files.size()), "file"));
+  terminal.print("{}, {:.2f} GB/s, peak memory {}\n", seconds_text(report.seconds), rate,
+                 bytes_text(peak_bytes));
+}
+
+}  // namespace
+
+void Conversion::declare(Flags& flags) {
+  flags.positional("SRC", &source, "a checkpoint of any format");
+  flags.positional("DST", &destination, "the folder or file to write; appears whole or not at all");
+  flags.texts("--match", &options.match, "GLOB", "take only entries whose whole name matches; repeatable");
+  flags.integer("--files", &files, 1, 10'000, "DCP: data files each rank writes (default 1)");
+  flags.bytes("--max-memory", &options.max_memory_bytes, int64_t{16} << 20, "memory for buffers");
+  flags.integer("--threads", &threads, 1, 1024, "worker threads (default: the cores, at most 16)");
+  flags.flag("--dry-run", &options.dry_run,
+             "write nothing; print the files, the memory and the disk space that it would take");
+  flags.flag("--overwrite", &options.overwrite,
+             "replace DST if it holds a checkpoint; the old one stays until the new one is whole");
+  flags.integer("--rank", &rank, 0, INT64_MAX,
+                "read this rank's own metadata, where each rank wrote its own");
+  flags.hidden_flag("--no-sync", &no_sync);
+}
+
+int Conversion::run(const Terminal& terminal, const std::string& label) {
+  options.num_threads = static_cast<int>(threads);
+  options.files = static_cast<int>(files);
+  options.sync = !no_sync;
+  const std::shared_ptr<const Checkpoint> checkpoint = open_path(source, rank);
+  ProgressMeter meter(terminal, label);
+  options.progress = meter.progress();
+  ConvertReport report = convert(checkpoint, destination, options);
+  meter.finish();
+  if (terminal.json()) {
+    terminal.write(json_text(report_json(*this, report, meter.peak_anonymous_bytes())));
+    return kDone;
+  }
+  print_common(terminal, report);
+  if (options.dry_run) {
+    print_plan(terminal, *this, report);
+  } else {
+    print_done(terminal, *this, report, meter.peak_anonymous_bytes());
+  }
+  return kDone;
+}
+
+}  // namespace milepost::cli
