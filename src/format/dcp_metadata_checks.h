@@ -1,0 +1,30 @@
+// What both readers of `.metadata` conclude in the same way.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "milepost/format/dcp.h"
+
+namespace milepost::dcp {
+
+// Whether `path` stays inside the folder and is in its plain form: relative, '/' between names, none of them
+// "", "." or
+// "..", no NUL.
+bool is_inside_folder(std::string_view path);
+
+// Things that nothing in the checkpoint refers to: how many, and the first one.
+struct Strays {
+  int64_t count = 0;
+  std::string first;
+
+  void add(std::string_view name) {
+    if (count++ == 0) first = name;
+  }
+};
+
+// Fills `warnings` (version, stray entries, in this order) and `writer`, when all else is read.
+void conclude(const Strays& storage_entries, const Strays& paths, bool has_storage_meta, Metadata* metadata);
+
+}  // namespace milepost::dcp
