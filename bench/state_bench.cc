@@ -251,9 +251,11 @@ void check(bool good, const char* what) {
 std::vector<std::vector<const Tensor*>> deal(const State& state, size_t count, bool weights_only) {
   std::vector<std::vector<const Tensor*>> out(count);
   int64_t done = 0;
+  const int64_t total = weights_only ? state.bytes() / 7 : state.bytes();
   for (const Tensor& tensor : state.tensors()) {
-    const auto file =
-        std::min<size_t>(count - 1, static_cast<size_t>(done * static_cast<int64_t>(count) / total));
+    if (weights_only && tensor.dtype != DType::kBFloat16) continue;
+    const int64_t share = done * static_cast<int64_t>(count) / total;
+    const auto file = std::min<size_t>(count - 1, static_cast<size_t>(share));
     out[file].push_back(&tensor);
     done += tensor.bytes;
   }

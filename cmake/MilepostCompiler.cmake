@@ -8,7 +8,12 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 set(CMAKE_CXX_FLAGS_DEV "-O1 -g1" CACHE STRING "Flags of the Dev build type: quick to compile, assertions on")
-set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -DNDEBUG" CACHE STRING "Flags of the Release build type" FORCE)
+set(release_flags "-O2 -g1 -DNDEBUG")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC 12 warns of copies inside std::string and boost::container that cannot happen (GCC bugs 105329, 105651).
+  string(APPEND release_flags " -Wno-restrict -Wno-stringop-overread -Wno-stringop-overflow -Wno-array-bounds")
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "${release_flags}" CACHE STRING "Flags of the Release build type" FORCE)
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
