@@ -103,7 +103,6 @@ void split_linear_range(DimsView sizes, int64_t begin, int64_t end, std::vector<
     const int64_t next = round_up(low, outer), last = round_down(high, outer);
     if (d == 0 || next > last || (next == last && low == next && high == last)) {
       if (low < high) boxes->push_back(rows(d, low, (high - low) / strides[d]));
-      low = high;
       break;
     }
     if (low < next) boxes->push_back(rows(d, low, (next - low) / strides[d]));
