@@ -1,4 +1,4 @@
-"""Runs the `milepost` program for the tests. The environment variable MILEPOST holds its path (ctest sets it)."""
+"""Runs the `milepost` program for the tests: the one that the environment variable MILEPOST names (ctest sets it), else build/dev's."""
 import dataclasses
 import hashlib
 import json
@@ -23,7 +23,7 @@ _ENVIRONMENT = {
 
 
 def program():
-    return os.environ["MILEPOST"]
+    return os.environ.get("MILEPOST", str(DATA.parents[1] / "build/dev/cli/milepost"))
 
 
 def environment():

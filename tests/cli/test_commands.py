@@ -1,4 +1,5 @@
 """The tool as a person or a script meets it: help, exit statuses, JSON, terminals, and what it refuses to overwrite or leave behind."""
+import io
 import json
 import os
 import pty
@@ -7,6 +8,7 @@ import signal
 import struct
 import subprocess
 import time
+import zipfile
 
 import pytest
 from tool import BAD_INPUT, DATA, DONE, SYSTEM, USAGE, WANTING, environment, milepost, program, tree
@@ -157,16 +159,25 @@ def test_manifest(tmp_path):
     assert victim.name in milepost("manifest", "verify", tmp_path / "out", status=WANTING).text
 
 
+def flip_payload_bit(folder, tensor):
+    """In the middle of the tensor's first item, which is a zip archive whose payload is its record data/0."""
+    listing = milepost("inspect", folder, "--json", "--chunks", "--match", tensor).json
+    chunk = listing["tensors"][0]["chunks"][0]
+    path = folder / chunk["file"]
+    data = bytearray(path.read_bytes())
+    item = bytes(data[chunk["offset"]:chunk["offset"] + chunk["length"]])
+    payload = zipfile.ZipFile(io.BytesIO(item)).read("archive/data/0")
+    data[chunk["offset"] + item.index(payload) + len(payload) // 2] ^= 1
+    path.write_bytes(data)
+
+
 def test_verify_finds_a_flipped_bit_by_its_crc(tmp_path):
     milepost("convert", CHECKPOINT, tmp_path / "out", "--to", "dcp")
-    listing = milepost("inspect", tmp_path / "out", "--json", "--chunks").json
-    chunk = next(t for t in listing["tensors"] if t["name"] == "w.even")["chunks"][0]
-    victim = tmp_path / "out" / chunk["file"]
-    data = bytearray(victim.read_bytes())
-    data[chunk["offset"]] ^= 1
-    victim.write_bytes(data)
+    flip_payload_bit(tmp_path / "out", "w.even")
     result = milepost("verify", tmp_path / "out", status=WANTING)
     assert "w.even" in result.text and "CRC" in result.text.upper()
+    assert result.text.count("error:") == 1
+    milepost("verify", tmp_path / "out", "--structure-only")
 
 
 def test_verify_reports_all_findings_and_stale_files(tmp_path):

