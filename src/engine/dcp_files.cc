@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
 #include <optional>
 
 #include "engine/object_storages.h"
@@ -12,11 +13,20 @@
 namespace milepost {
 namespace {
 
+constexpr int64_t kManyFilesFrom = 64 << 20;
+constexpr int kManyFiles = 4;
+
 // What torch counts when it spreads items over files: the bytes of the whole tensor.
 int64_t load_of(const Catalog& catalog, const PayloadSource& source, int64_t target, int64_t tensor) {
   if (target < 0) return 1;
   const auto index = static_cast<size_t>(tensor);
   return dtype_bytes(source.views[index].dtype, num_elements(catalog.tensors()[index].shape)).value_or(0);
+}
+
+// A file system lets one writer at a time into a file. The number does not depend on threads, so that equal
+// saves give equal files.
+int default_num_files(const std::vector<int64_t>& bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), int64_t{0}) < kManyFilesFrom ? 1 : kManyFiles;
 }
 
 }  // namespace
@@ -33,6 +43,7 @@ RankFiles plan_rank_files(const GlobalPlan& plan, int64_t rank, int files_per_ra
   }
   RankFiles out;
   out.result.places.resize(targets.size());
+  if (files_per_rank == 0) files_per_rank = default_num_files(bytes);
   const auto spread = split_over_files(bytes, is_object, files_per_rank);
   for (size_t n = 0; n < spread.size(); ++n) {
     OutputFile file;

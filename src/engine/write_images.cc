@@ -1,6 +1,8 @@
 // How files are written:
 //
-// 1. All files are cut into blocks; blocks are numbered file by file and taken in that order by the workers.
+// 1. All files are cut into blocks. As many files as there are workers are written at once, their blocks
+// taken in turn: a file system
+//    lets one writer at a time into a file.
 // 2. A worker fills the payload bytes of its block, and takes the CRC of each piece while it is in the cache.
 // 3. It waits until the blocks before it in the file have handed in their CRCs, adds its own, and lets the
 // next one go on. (Blocks start in order, so whoever is waited for is at work.)
@@ -15,6 +17,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "engine/block_order.h"
 #include "milepost/base/aligned_buffer.h"
 #include "milepost/base/checked_math.h"
 #include "milepost/base/checksum.h"
@@ -36,7 +39,7 @@ struct Aborted {};
 struct FileState {
   const OutputFile* file = nullptr;
   const std::string* path = nullptr;
-  int64_t first_block = 0, num_blocks = 0;
+  int64_t num_blocks = 0;
   std::mutex mutex;
   std::condition_variable turn;
   // Guarded by mutex (an entry of crcs may be read without it once its payload is complete).
@@ -86,26 +89,28 @@ class ImageWriter {
               const WriteOptions& options)
       : storage_(storage), options_(options), files_(files.size()) {
     int64_t total = 0;
+    std::vector<int64_t> counts;
     block_bytes_ = block_size(paths, files);
     for (size_t i = 0; i < files.size(); ++i) {
       FileState& state = files_[i];
       state.file = &files[i];
       state.path = &paths[i];
-      state.first_block = num_blocks_;
       state.num_blocks = state.blocks_left =
           std::max<int64_t>(1, ceil_div(files[i].image->size(), block_bytes_));
-      num_blocks_ += state.num_blocks;
+      counts.push_back(state.num_blocks);
       total += files[i].image->size();
     }
+    order_ = std::make_unique<BlockOrder>(counts, options.num_threads);
     if (options.progress != nullptr) options.progress->total_bytes += total;
   }
 
   void run(ThreadPool& pool) {
     workers_.resize(static_cast<size_t>(pool.num_threads()));
-    pool.run(num_blocks_, [this](int64_t block, int worker) {
-      FileState& state = file_of(block);
+    pool.run(order_->size(), [this](int64_t position, int worker) {
+      const BlockOrder::Place place = order_->at(position);
+      FileState& state = files_[static_cast<size_t>(place.file)];
       try {
-        write_block(state, block - state.first_block, workers_[static_cast<size_t>(worker)]);
+        write_block(state, place.block, workers_[static_cast<size_t>(worker)]);
       } catch (...) {
         std::lock_guard lock(state.mutex);
         state.failed = true;
@@ -127,15 +132,6 @@ class ImageWriter {
 
   std::unique_ptr<WritableFile> open(const std::string& path, int64_t size) {
     return storage_.open_write(path, {size, options_.direct});
-  }
-
-  FileState& file_of(int64_t block) {
-    size_t low = 0, high = files_.size();
-    while (high - low > 1) {
-      const size_t middle = low + (high - low) / 2;
-      (files_[middle].first_block <= block ? low : high) = middle;
-    }
-    return files_[low];
   }
 
   WritableFile& open_file(FileState& state) {
@@ -266,7 +262,7 @@ class ImageWriter {
   std::vector<Worker> workers_;
   std::unique_ptr<WritableFile> first_;  // opened early to learn the alignment
   int64_t block_bytes_ = kBufferedBlock;
-  int64_t num_blocks_ = 0;
+  std::unique_ptr<BlockOrder> order_;
 };
 
 WriteOptions with_defaults(WriteOptions options) {

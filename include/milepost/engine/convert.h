@@ -20,7 +20,7 @@ struct ConvertOptions {
   std::optional<DType> dtype;                // cast floating tensors of the model (is_model_key) to this
   std::vector<std::string> match;            // globs; empty: everything
   int64_t shard_size_bytes = 5'000'000'000;  // safetensors: largest file's payload
-  int files = 1;                             // DCP: data files a rank
+  int files = 0;                             // DCP: data files a rank; 0: one, or four from 64 MiB on
   int64_t max_memory_bytes = int64_t{128} << 20;
   int num_threads = 0;
   bool skip_unsupported = false;  // drop what the target cannot hold, listed in the report

@@ -25,7 +25,7 @@ namespace milepost {
 struct WriteOptions {
   int num_threads = 0;                            // 0: default_num_threads()
   int64_t max_memory_bytes = int64_t{128} << 20;  // all buffers together
-  int files_per_rank = 1;
+  int files_per_rank = 0;  // 0: one, or four from 64 MiB on, so that several threads can write at once
   bool sync = true;
   bool direct = true;  // O_DIRECT where the file system has it
   Progress* progress = nullptr;
@@ -52,8 +52,8 @@ RankResult write_rank(Storage& storage, const std::string& folder, const GlobalP
 void write_metadata_file(Storage& storage, const std::string& folder, GlobalPlan& plan,
                          const std::vector<RankResult>& results, const std::string& checkpoint_id, bool sync);
 
-// All four steps for ranks in one process, staged and published at `destination`. `sources[r]` holds what rank
-// r proposes (one entry: all ranks share it).
+// All four steps for ranks in one process, staged and published at `destination`. `sources[r]` holds what
+// rank r proposes (one entry: all ranks share it).
 void save_dcp(const StorageLocation& destination, const std::vector<LocalPlan>& plans,
               const std::vector<std::shared_ptr<const Checkpoint>>& sources, const WriteOptions& options,
               bool overwrite);
