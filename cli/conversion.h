@@ -11,7 +11,7 @@ namespace milepost::cli {
 
 struct Conversion {
   std::string source, destination;
-  int64_t rank = -1, threads = 0, files = 1;
+  int64_t rank = -1, threads = 0, files = 0;
   bool no_sync = false;
   ConvertOptions options;
 
