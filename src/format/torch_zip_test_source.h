@@ -4,7 +4,6 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,10 +19,10 @@ inline std::string test_data(std::string_view path) {
 }
 
 inline ByteVector read_file(const std::string& path) {
+  ByteVector bytes(std::filesystem::file_size(path));
   std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  Bytes bytes = as_bytes(text);
-  return {bytes.begin(), bytes.end()};
+  in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  return bytes;
 }
 
 // Bytes that are read as from a file: not offered in memory, reads counted.

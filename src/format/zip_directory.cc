@@ -181,15 +181,21 @@ bool fill_from_zip64(Bytes extra, std::array<int64_t*, 3> numbers) {
   return false;
 }
 
+bool leaves_folder(std::string_view name) {
+  size_t start = 0;  // of the part that `i` is in
+  for (size_t i = 0; i <= name.size(); ++i) {
+    char c = i < name.size() ? name[i] : '/';
+    if (c == '\0') return true;
+    if (c != '/' && c != '\\') continue;
+    if (i == 0 || (i - start == 2 && name[start] == '.' && name[start + 1] == '.')) return true;
+    start = i + 1;
+  }
+  return false;
+}
+
 void check_name(const ByteSource& archive, std::string_view name, int64_t at) {
   if (name.empty()) fail(archive, ErrorCode::kBadFormat, at, "a zip record has no name");
-  bool escapes = name.front() == '/' || name.front() == '\\' || name.find('\0') != name.npos;
-  for (size_t start = 0; start <= name.size() && !escapes;) {
-    size_t end = std::min(name.find_first_of("/\\", start), name.size());
-    escapes = name.substr(start, end - start) == "..";
-    start = end + 1;
-  }
-  if (escapes) {
+  if (leaves_folder(name)) {
     fail(archive, ErrorCode::kPathEscape, at,
          fmt::format("zip record name '{}' is absolute or leaves its folder", printable(name)));
   }

@@ -15,7 +15,9 @@
 //
 // After the last record one central entry each (46 bytes, name, zip64 part with the size twice), then always
 // a zip64 end record, its locator and the plain end record, whose fields saturate.
+#include <array>
 #include <cassert>
+#include <cstring>
 #include <type_traits>
 
 #include "format/zip_fields.h"
@@ -27,11 +29,22 @@ namespace {
 
 constexpr int64_t kLimit = kSaturated32;  // numbers from here on are written as zip64
 
-template <typename T>
-void put(ByteVector& out, std::type_identity_t<T> value) {
-  const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-  out.insert(out.end(), bytes, bytes + sizeof(T));
-}
+// Fields gathered before they are appended in one piece.
+class Fields {
+ public:
+  template <typename T>
+  void put(std::type_identity_t<T> value) {
+    std::memcpy(bytes_.data() + size_, &value, sizeof(T));
+    size_ += sizeof(T);
+  }
+  void zeros(size_t count) { size_ += count; }
+  void append_to(ByteVector& out) const { out.insert(out.end(), bytes_.data(), bytes_.data() + size_); }
+
+ private:
+  std::array<std::byte, kEndBytes> bytes_{};
+  size_t size_ = 0;
+};
+
 void put_text(ByteVector& out, std::string_view text) {
   Bytes bytes = as_bytes(text);
   out.insert(out.end(), bytes.begin(), bytes.end());
@@ -54,13 +67,15 @@ int64_t zip64_extra_size(int64_t size, int64_t position) {
 void put_zip64_extra(ByteVector& out, int64_t size, int64_t compressed_size, int64_t position) {
   int64_t extra = zip64_extra_size(size, position);
   if (extra == 0) return;
-  put<uint16_t>(out, kZip64Extra);
-  put<uint16_t>(out, static_cast<uint16_t>(extra - 4));
+  Fields fields;
+  fields.put<uint16_t>(kZip64Extra);
+  fields.put<uint16_t>(static_cast<uint16_t>(extra - 4));
   if (is_large(size)) {
-    put<int64_t>(out, size);
-    put<int64_t>(out, compressed_size);
+    fields.put<int64_t>(size);
+    fields.put<int64_t>(compressed_size);
   }
-  if (is_large(position)) put<int64_t>(out, position);
+  if (is_large(position)) fields.put<int64_t>(position);
+  fields.append_to(out);
 }
 
 }  // namespace
@@ -77,16 +92,21 @@ void append_local_header(ByteVector& out, int64_t position, std::string_view nam
   int64_t header_bytes = payload_position(position, name_size, size, extra_pad) - position;
   int64_t extra = header_bytes - kLocalBytes - name_size;
   int64_t pad = extra - zip64_extra_size(size, position) - 4;
-  put<uint32_t>(out, kLocalSignature);
-  put<uint16_t>(out, 0);
-  put<uint16_t>(out, record_flags(size));
-  out.resize(out.size() + 18);  // method, time, date, CRC, sizes
-  put<uint16_t>(out, static_cast<uint16_t>(name_size));
-  put<uint16_t>(out, static_cast<uint16_t>(extra));
+  Fields fields;
+  fields.put<uint32_t>(kLocalSignature);
+  fields.put<uint16_t>(0);
+  fields.put<uint16_t>(record_flags(size));
+  fields.zeros(18);  // method, time, date, CRC, sizes
+  fields.put<uint16_t>(static_cast<uint16_t>(name_size));
+  fields.put<uint16_t>(static_cast<uint16_t>(extra));
+  fields.append_to(out);
   put_text(out, name);
   put_zip64_extra(out, size, 0, position);
-  put_text(out, "FB");
-  put<uint16_t>(out, static_cast<uint16_t>(pad));
+  Fields padding;
+  padding.put<char>('F');
+  padding.put<char>('B');
+  padding.put<uint16_t>(static_cast<uint16_t>(pad));
+  padding.append_to(out);
   out.resize(out.size() + static_cast<size_t>(pad), std::byte{'Z'});
 }
 
@@ -98,15 +118,17 @@ int64_t descriptor_size(int64_t size, int64_t header_position) {
 void append_descriptor(ByteVector& out, uint32_t crc32, int64_t size, int64_t header_position) {
   int64_t bytes = descriptor_size(size, header_position);
   if (bytes == 0) return;
-  put<uint32_t>(out, kDescriptorSignature);
-  put<uint32_t>(out, crc32);
+  Fields fields;
+  fields.put<uint32_t>(kDescriptorSignature);
+  fields.put<uint32_t>(crc32);
   for (int i = 0; i < 2; ++i) {
     if (bytes == 24) {
-      put<int64_t>(out, size);
+      fields.put<int64_t>(size);
     } else {
-      put<uint32_t>(out, static_cast<uint32_t>(size));
+      fields.put<uint32_t>(static_cast<uint32_t>(size));
     }
   }
+  fields.append_to(out);
 }
 
 int64_t directory_entry_size(const Written& record) {
@@ -115,44 +137,48 @@ int64_t directory_entry_size(const Written& record) {
 }
 
 void append_directory_entry(ByteVector& out, const Written& record) {
-  put<uint32_t>(out, kCentralSignature);
-  put<uint32_t>(out, 0);  // version made by, version needed
-  put<uint16_t>(out, record_flags(record.size));
-  out.resize(out.size() + 6);  // method, time, date
-  put<uint32_t>(out, record.size == 0 ? 0 : record.crc32);
-  put<uint32_t>(out, saturate32(record.size));
-  put<uint32_t>(out, saturate32(record.size));
-  put<uint16_t>(out, static_cast<uint16_t>(record.name.size()));
-  put<uint16_t>(out, static_cast<uint16_t>(zip64_extra_size(record.size, record.header_position)));
-  out.resize(out.size() + 10);  // comment length, disk, attributes
-  put<uint32_t>(out, saturate32(record.header_position));
+  Fields fields;
+  fields.put<uint32_t>(kCentralSignature);
+  fields.put<uint32_t>(0);  // version made by, version needed
+  fields.put<uint16_t>(record_flags(record.size));
+  fields.zeros(6);  // method, time, date
+  fields.put<uint32_t>(record.size == 0 ? 0 : record.crc32);
+  fields.put<uint32_t>(saturate32(record.size));
+  fields.put<uint32_t>(saturate32(record.size));
+  fields.put<uint16_t>(static_cast<uint16_t>(record.name.size()));
+  fields.put<uint16_t>(static_cast<uint16_t>(zip64_extra_size(record.size, record.header_position)));
+  fields.zeros(10);  // comment length, disk, attributes
+  fields.put<uint32_t>(saturate32(record.header_position));
+  fields.append_to(out);
   put_text(out, record.name);
   put_zip64_extra(out, record.size, record.size, record.header_position);
 }
 
 void append_end(ByteVector& out, int64_t directory_position, int64_t directory_bytes, int64_t num_records) {
-  put<uint32_t>(out, kZip64EndSignature);
-  put<int64_t>(out, kZip64EndBytes - 12);  // what follows this field
-  put<uint16_t>(out, 0x031e);              // made by
-  put<uint16_t>(out, 0x002d);              // needed
-  put<uint64_t>(out, 0);                   // disks
-  put<int64_t>(out, num_records);
-  put<int64_t>(out, num_records);
-  put<int64_t>(out, directory_bytes);
-  put<int64_t>(out, directory_position);
+  Fields fields;
+  fields.put<uint32_t>(kZip64EndSignature);
+  fields.put<int64_t>(kZip64EndBytes - 12);  // what follows this field
+  fields.put<uint16_t>(0x031e);              // made by
+  fields.put<uint16_t>(0x002d);              // needed
+  fields.put<uint64_t>(0);                   // disks
+  fields.put<int64_t>(num_records);
+  fields.put<int64_t>(num_records);
+  fields.put<int64_t>(directory_bytes);
+  fields.put<int64_t>(directory_position);
 
-  put<uint32_t>(out, kZip64LocatorSignature);
-  put<uint32_t>(out, 0);
-  put<int64_t>(out, directory_position + directory_bytes);
-  put<uint32_t>(out, 1);  // disks in all
+  fields.put<uint32_t>(kZip64LocatorSignature);
+  fields.put<uint32_t>(0);
+  fields.put<int64_t>(directory_position + directory_bytes);
+  fields.put<uint32_t>(1);  // disks in all
 
-  put<uint32_t>(out, kEndSignature);
-  put<uint32_t>(out, 0);
-  put<uint16_t>(out, saturate16(num_records));
-  put<uint16_t>(out, saturate16(num_records));
-  put<uint32_t>(out, saturate32(directory_bytes));
-  put<uint32_t>(out, saturate32(directory_position));
-  put<uint16_t>(out, 0);
+  fields.put<uint32_t>(kEndSignature);
+  fields.put<uint32_t>(0);
+  fields.put<uint16_t>(saturate16(num_records));
+  fields.put<uint16_t>(saturate16(num_records));
+  fields.put<uint32_t>(saturate32(directory_bytes));
+  fields.put<uint32_t>(saturate32(directory_position));
+  fields.put<uint16_t>(0);
+  fields.append_to(out);
 }
 
 }  // namespace milepost::zip
