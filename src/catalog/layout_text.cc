@@ -141,9 +141,9 @@ Placement Placement::parse(std::string_view text) {
   const std::optional<Call> call = split_call(trim(text));
   if (!call) refuse_placement(text, "is not closed properly");
   const auto dim_of = [&](std::string_view argument) {
-    const std::optional<int64_t> dim = parse_argument(argument, {"dim"}, kMaxDims - 1);
-    if (!dim) refuse_placement(text, fmt::format("has no tensor dimension from 0 to {}", kMaxDims - 1));
-    return static_cast<int>(*dim);
+    const std::optional<int64_t> number = parse_argument(argument, {"dim"}, kMaxDims - 1);
+    if (!number) refuse_placement(text, fmt::format("has no tensor dimension from 0 to {}", kMaxDims - 1));
+    return static_cast<int>(*number);
   };
   if (call->name == "Replicate" || call->name == "R") {
     if (!call->arguments.empty()) refuse_placement(text, "takes no arguments");
@@ -156,11 +156,11 @@ Placement Placement::parse(std::string_view text) {
   if (call->name == "StridedShard" || call->name == "_StridedShard") {
     if (call->arguments.size() != 2)
       refuse_placement(text, "needs two arguments, the tensor dimension and the split factor");
-    const int dim = dim_of(call->arguments[0]);
+    const int cut_dim = dim_of(call->arguments[0]);
     const auto factor = parse_argument(call->arguments[1], {"sf", "split_factor"}, kMaxRanks);
     if (!factor || *factor < 1)
       refuse_placement(text, fmt::format("has no split factor from 1 to {}", kMaxRanks));
-    return strided_shard(dim, *factor);
+    return strided_shard(cut_dim, *factor);
   }
   refuse_placement(text, "is none that a checkpoint can hold");
 }
