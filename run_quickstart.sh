@@ -8,49 +8,63 @@ scripts/setup.sh
 scripts/build.sh release milepost
 tool=build/release/cli/milepost
 checkpoint=examples/dsv3_debug_step-3
+model='{tok_embeddings,layers,norm,lm_head}.*' # the model's own tensors, without optimizer and trainer state
 out=outputs/quickstart
 rm -rf "$out"
 mkdir -p "$out"
 
-# Prints a command, then runs it.
-show() {
-  echo
-  echo "\$ milepost $*"
-  "$tool" "$@"
-}
 say() {
   echo
   echo "== $*"
 }
+# Prints a command as one would type it, then runs it.
+show() {
+  local word line='$ milepost'
+  for word in "$@"; do
+    case "$word" in
+      *[*{}]*) line+=" '$word'" ;;
+      *) line+=" $word" ;;
+    esac
+  done
+  echo
+  echo "$line"
+  "$tool" "$@"
+}
 
 say "What is in it?"
-show inspect "$checkpoint"
+show inspect "$checkpoint" --match "$model"
 show inspect "$checkpoint" --value train_state.step
-show inspect "$checkpoint" --match 'layers.1.attention.*' --stats
+show inspect "$checkpoint" --value dataloader.dp_rank_0
+show inspect "$checkpoint" --match 'layers.1.attention.wq.*' --stats
 
 say "Is it sound?"
 show verify "$checkpoint"
 
-say "Its tensors as safetensors, and back. Numbers, dicts and the data loader's state have no place in safetensors; --skip-unsupported says so and drops them."
-show convert "$checkpoint" "$out/safetensors" --to safetensors --skip-unsupported
+say "The model as safetensors, and back to DCP"
+show convert "$checkpoint" "$out/safetensors" --to safetensors --match "$model"
 show convert "$out/safetensors" "$out/dcp_again" --to dcp
-show diff "$checkpoint" "$out/dcp_again" --match 'layers.*'
+show diff "$checkpoint" "$out/dcp_again" --match "$model"
 
-say "As one file that torch.load(weights_only=True) opens, with everything in it"
+say "The same in bfloat16: half the size, equal within its precision"
+show convert "$checkpoint" "$out/bfloat16" --to safetensors --dtype bfloat16 --match "$model"
+show diff "$checkpoint" "$out/bfloat16" --match "$model" --rtol 0.004
+
+say "Everything, optimizer and data loader too, in one file for torch.load(weights_only=True)"
 show convert "$checkpoint" "$out/step-3.pth" --to torch
 show diff "$checkpoint" "$out/step-3.pth"
 
 say "Laid out for 4 ranks instead of 1"
 show reshard "$checkpoint" "$out/four_ranks" --ranks 4
+show inspect "$out/four_ranks" --match tok_embeddings.weight --chunks
 show verify "$out/four_ranks"
 show diff "$checkpoint" "$out/four_ranks"
 
 cat <<END
 
 == What next
-Your own checkpoint:   $tool inspect PATH         (a DCP folder, a Hugging Face folder, a .safetensors or a .pth file)
-All commands:          $tool --help, and $tool COMMAND --help for an example of each
-The tests:             ./run_tests.sh
-How it is built:       ARCHITECTURE.md
-The outputs above are in $out.
+Your own checkpoint:  $tool inspect PATH    (a DCP folder, a safetensors file or folder, a torch.save file)
+All commands:         $tool --help, and $tool COMMAND --help for examples; docs/cli.md has it all
+The tests:            ./run_tests.sh
+How it works:         ARCHITECTURE.md
+What was written above lies in $out.
 END

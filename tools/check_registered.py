@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FOLDERS = ("src", "cli", "fuzz", "bench", "tests", "train", "python")
+FOLDERS = ("src", "cli", "examples", "fuzz", "bench", "tests", "train", "python")
 
 
 def configure(root, build):
