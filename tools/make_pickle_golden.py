@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Writes tests/data/pickle: what Python pickles, with the JSON that Milepost must show for it.
 
-    python3 tools/make_pickle_golden.py            # Python 3.11; needs no packages
+    python3 tools/make_pickle_golden.py            # Python 3.11; metadata.tsv needs torch, the others no packages
 
-golden.tsv   name, protocol (0 to 5), pickle in hex, JSON (ASCII, json.dumps' layout; only in a name's first line)
-torch.tsv    name, data.pkl in hex: one of each kind out of the torch.save archives in tests/data/dcp, to be written
-             back byte for byte
-metadata.tsv name, protocol, pickle in hex: torch's own metadata objects; only when torch can be imported
+golden.tsv    name, protocol (0 to 5), pickle in hex, JSON (ASCII, json.dumps' layout; only in a name's first line)
+torch.tsv     name, data.pkl in hex: one of each kind out of the torch.save archives in tests/data/dcp, to be
+              written back byte for byte
+metadata.tsv  name, protocol, pickle in hex: torch's own metadata objects
 """
 import collections
 import json
@@ -56,23 +56,43 @@ def objects():
     dictionary["a"].append(1)
     ordered = collections.OrderedDict([("b", 1), ("a", 2)])
     ordered.note = {"kept": True}
+    thousand = range(1000)
     yield "none", None
     yield "bools", [True, False]
     yield "integers", [s * x for x in edges for s in (1, -1)] + [-(2**63) - 1, -129, -128, -32768, 10**40, -(10**40)]
     yield "long_integer", [3**1500, -(3**1500), 1 << 8000]
-    yield "floats", [0.0, -0.0, 0.1, 1e-5, 1e-4, 1e15, 1e16, 123456789012345680.0, 3.14159, 1.0, -2.5, 5e-324, 1.7976931348623157e308,
-                     1e22, 1e23, 2.0**70, 0.30000000000000004, math.nan, math.inf, -math.inf]
+    yield "floats", [
+        *(0.0, -0.0, 0.1, 1e-5, 1e-4, 1e15, 1e16, 123456789012345680.0, 3.14159, 1.0, -2.5, 5e-324, 1e22, 1e23),
+        *(1.7976931348623157e308, 2.0**70, 0.30000000000000004, math.nan, math.inf, -math.inf),
+    ]
     yield "complex", [1 + 2j, complex(-0.0, 1e-9), complex(math.nan, math.inf)]
-    yield "texts", ["", "a", "abc", "caf\xe9", "\u6f22\u5b57", "\U0001f600", "\ud83d", "\udc00x", "a\nb\tc\r\0\x01\x1a\x7f\x85", "\\u0041", "\\\\u", "\"q'",
-                    "x" * 255, "y" * 256, "\xff" * 200]
+    yield "texts", [
+        *("", "a", "abc", "caf\xe9", "\u6f22\u5b57", "\U0001f600", "\ud83d", "\udc00x", "\\u0041", "\\\\u", "\"q'"),
+        *("a\nb\tc\r\0\x01\x1a\x7f\x85", "x" * 255, "y" * 256, "\xff" * 200),
+    ]
     yield "bytes", [b"", b"a", b"abc", bytes(range(256)), b"x" * 300, bytearray(b""), bytearray(b"\x00\xffab")]
     yield "lists", [[], [1], [1, 2], [None] * 1000, [None] * 1001, [[[[]]]], [None] * 2000]
     yield "tuples", [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), ((), ((),))]
-    yield "dicts", [{}, {"a": 1}, {"a": 1, "b": [2]}, dict.fromkeys(range(1000)), dict.fromkeys(range(1001))]
-    yield "odd_keys", [{1: "a", "1": "b", None: 0, (1, "x"): 1, b"k": 2, 2.5: 3, True: "t"}, {"$x": 1}, {frozenset([1, 2]): 1}]
-    yield "mappings", [collections.OrderedDict(), ordered, collections.OrderedDict.fromkeys(range(1000)), collections.OrderedDict.fromkeys(range(1001)), dictionary,
-                       collections.defaultdict(int, {"n": 3}), collections.defaultdict(None, x=1), collections.Counter("abca")]
-    yield "sets", [set(), {1}, {1, 2, 3}, frozenset(), frozenset(["a", "b", "\xe9", "\U0001f600"]), {1.5, "x", None, (1, 2), frozenset([1])}]
+    yield "dicts", [{}, {"a": 1}, {"a": 1, "b": [2]}, dict.fromkeys(thousand), dict.fromkeys(range(1001))]
+    yield "odd_keys", [
+        {1: "a", "1": "b", None: 0, (1, "x"): 1, b"k": 2, 2.5: 3, True: "t"},
+        {"$x": 1},
+        {frozenset([1, 2]): 1},
+    ]
+    yield "mappings", [
+        collections.OrderedDict(),
+        ordered,
+        collections.OrderedDict.fromkeys(thousand),
+        collections.OrderedDict.fromkeys(range(1001)),
+        dictionary,
+        collections.defaultdict(int, {"n": 3}),
+        collections.defaultdict(None, x=1),
+        collections.Counter("abca"),
+    ]
+    yield "sets", [
+        *(set(), {1}, {1, 2, 3}, frozenset(), frozenset(["a", "b", "\xe9", "\U0001f600"])),
+        {1.5, "x", None, (1, 2), frozenset([1])},
+    ]
     yield "ranges", [range(3), range(1, 10, 2), range(5, -5, -1), slice(None), slice(1, 10, 2), slice("a", None, 2.5)]
     yield "shared", [shared, shared, {"x": shared, "y": (shared,)}, "text", "text"]
     yield "many_memos", [many := [[] for _ in range(300)], many[::-1]]
@@ -96,7 +116,8 @@ def torch_pickles():
                     record = content[start:end]
                     if record not in seen and struct.unpack_from("<I", content, end + 8)[0] == len(record):
                         seen.add(record)
-                        yield os.path.basename(os.path.dirname(folder) if "ckpt" in folder else folder) + "/" + name, record
+                        fixture = os.path.dirname(folder) if "ckpt" in folder else folder
+                        yield os.path.basename(fixture) + "/" + name, record
                 at = content.find(b"/data.pkl", at + 1)
 
 

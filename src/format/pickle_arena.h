@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -182,6 +183,19 @@ struct Layout {
     return reinterpret_cast<TupleHead*>(const_cast<Value*>(v.items_)) - 1;
   }
 };
+
+// Which node a value is, as long as its document lives.
+struct Identity {
+  const void* address;
+  Kind kind;
+  friend bool operator==(const Identity&, const Identity&) = default;
+};
+struct IdentityHash {
+  size_t operator()(const Identity& i) const {
+    return std::hash<const void*>()(i.address) * 31 + static_cast<size_t>(i.kind);
+  }
+};
+inline Identity identity_of(const Value& v) { return {Layout::address(v), v.kind()}; }
 
 inline bool is_tuple_like(Kind kind) {
   return kind == Kind::kTuple || kind == Kind::kSize || kind == Kind::kFrozenSet || kind == Kind::kSlice ||

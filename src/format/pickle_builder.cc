@@ -9,17 +9,6 @@ namespace {
 
 constexpr int kMaxCopyDepth = 2000;
 
-struct Address {
-  const void* at;
-  Kind kind;
-  friend bool operator==(const Address&, const Address&) = default;
-};
-struct AddressHash {
-  size_t operator()(const Address& a) const {
-    return std::hash<const void*>()(a.at) * 31 + static_cast<size_t>(a.kind);
-  }
-};
-
 // Copies values into an arena. Lists, dicts and objects are known before their content is copied, so cycles
 // end.
 class Copier {
@@ -27,7 +16,7 @@ class Copier {
   Copier(Arena* arena, const Builder::RenameStorage& rename) : arena_(arena), rename_(rename) {}
 
   Value copy(const Value& v) {
-    const Address address{Layout::address(v), v.kind()};
+    const Identity identity = identity_of(v);
     switch (v.kind()) {
       case Kind::kNone:
       case Kind::kBool:
@@ -38,26 +27,26 @@ class Copier {
       default:
         break;
     }
-    if (const auto found = done_.find(address); found != done_.end()) return found->second;
+    if (const auto found = done_.find(identity); found != done_.end()) return found->second;
     if (++depth_ > kMaxCopyDepth) {
       throw FormatError(ErrorCode::kTooLarge, "containers nest more than 2000 deep");
     }
-    const Value made = make(v, address);
+    const Value made = make(v, identity);
     --depth_;
-    return done_.try_emplace(address, made).first->second;
+    return done_.try_emplace(identity, made).first->second;
   }
 
  private:
-  Value make(const Value& v, const Address& address) {
+  Value make(const Value& v, const Identity& identity) {
     const Kind kind = v.kind();
     if (is_tuple_like(kind)) return make_tuple(v);
     switch (kind) {
       case Kind::kList:
       case Kind::kSet:
       case Kind::kDict:
-        return make_list(v, address);
+        return make_list(v, identity);
       case Kind::kObject:
-        return make_object(v, address);
+        return make_object(v, identity);
       case Kind::kTensor:
         return make_tensor(v);
       case Kind::kStorage: {
@@ -80,11 +69,11 @@ class Copier {
     return Layout::tuple(v.kind(), items, v.size());
   }
 
-  Value make_list(const Value& v, const Address& address) {
+  Value make_list(const Value& v, const Identity& identity) {
     const bool is_dict = v.kind() == Kind::kDict;
     auto* const body = is_dict ? arena_->make<DictBody>() : arena_->make<ListBody>();
     const Value made = Layout::with_body(v.kind(), body);
-    done_.emplace(address, made);
+    done_.emplace(identity, made);
     const Children kids = children(v);
     arena_->reserve(body, kids.items.size());
     for (const Value& item : kids.items) {
@@ -103,11 +92,11 @@ class Copier {
     return made;
   }
 
-  Value make_object(const Value& v, const Address& address) {
+  Value make_object(const Value& v, const Identity& identity) {
     auto* const body = arena_->make<ObjectBody>();
     body->type = Layout::object(v)->type;
     const Value made = Layout::with_body(Kind::kObject, body);
-    done_.emplace(address, made);
+    done_.emplace(identity, made);
     if (v.state() != nullptr) {
       body->state = copy(*v.state());
       body->has_state = true;
@@ -136,7 +125,7 @@ class Copier {
 
   Arena* arena_;
   const Builder::RenameStorage& rename_;
-  std::unordered_map<Address, Value, AddressHash> done_;
+  std::unordered_map<Identity, Value, IdentityHash> done_;
   int depth_ = 0;
 };
 

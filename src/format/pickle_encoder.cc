@@ -12,131 +12,30 @@
 // 5. What protocol 2 has no opcode for is a call: bytes are _codecs.encode(text, "latin1"), names are Python
 //    2's.
 // 6. A tensor is a call of _rebuild_tensor_v2, or _v3 for dtypes without a storage class, on a persistent id.
-#include <array>
-#include <bit>
-#include <unordered_map>
+#include "format/pickle_encoder.h"
 
-#include "format/pickle_arena.h"
+#include <bit>
+
 #include "format/pickle_machine.h"
-#include "format/pickle_opcodes.h"
 #include "format/pickle_text.h"
 
 namespace milepost::pickle {
 namespace {
 
 constexpr int kMaxWriteDepth = 1000;
-constexpr size_t kFlushBytes = 1 << 16;
-constexpr int64_t kBatch = 1000;
+constexpr size_t kBatch = 1000;
 
-// Identities of texts that the encoder itself brings in.
-constexpr char kStorageTag[] = "storage", kCpu[] = "cpu", kLatin1[] = "latin1";
-// Python has one empty text, and one for each byte that it decodes alone.
+// Python has one empty text.
 constexpr char kEmpty[] = "";
-constexpr std::array<char, 256> kDecodedBytes{};
 
-class Encoder {
- public:
-  explicit Encoder(ByteSink& sink) : sink_(sink) {}
+}  // namespace
 
-  void run(const Value& root) {
-    op(kOpProto);
-    byte(2);
-    write(root);
-    op(kOpStop);
-    flush();
-  }
-
- private:
-  struct Identity {
-    const void* address;
-    Kind kind;
-    friend bool operator==(const Identity&, const Identity&) = default;
-  };
-  struct IdentityHash {
-    size_t operator()(const Identity& i) const {
-      return std::hash<const void*>()(i.address) * 31 + static_cast<size_t>(i.kind);
-    }
-  };
-
-  // ---- bytes ----
-  void byte(uint8_t b) { out_.push_back(static_cast<char>(b)); }
-  void op(Opcode opcode) { byte(opcode); }
-  void little(uint64_t value, int size) {
-    for (int i = 0; i < size; ++i) byte(static_cast<uint8_t>(value >> 8 * i));
-  }
-  void flush() {
-    sink_.append(milepost::as_bytes(out_));
-    out_.clear();
-  }
-
-  // ---- memo ----
-  void get(uint32_t number) {
-    op(number < 256 ? kOpBinGet : kOpLongBinGet);
-    little(number, number < 256 ? 1 : 4);
-  }
-  uint32_t put() {
-    const uint32_t number = next_number_++;
-    op(number < 256 ? kOpBinPut : kOpLongBinPut);
-    little(number, number < 256 ? 1 : 4);
-    return number;
-  }
-  void put(const Identity& identity) { memo_[identity] = put(); }
-  bool written(const Identity& identity) {
-    const auto found = memo_.find(identity);
-    if (found == memo_.end()) return false;
-    get(found->second);
-    return true;
-  }
-  bool is_written(const Identity& identity) const { return memo_.contains(identity); }
-  static Identity identity_of(const Value& v) { return {Layout::address(v), v.kind()}; }
-
-  // ---- values ----
-  void write(const Value& v) {
-    if (++depth_ > kMaxWriteDepth) fail(ErrorCode::kTooLarge, "containers nest more than 1000 deep");
-    write_kind(v);
-    --depth_;
-    if (out_.size() >= kFlushBytes) flush();
-  }
-  void write_kind(const Value& v);
-  void write_integer(int64_t x);
-  void write_float(double x);
-  void write_big(std::string_view decimal);
-  void write_text(std::string_view text, const void* address);  // nullptr: written here only
-  void write_text(const Value& v) { write_text(v.text(), Layout::address(v)); }
-  void write_tuple(const Value& v);
-  void close_tuple(size_t count);
-  void write_list(const Value& v);
-  void write_list_items(std::span<const Value> items);
-  void write_dict(const Value& v);
-  void write_pairs(std::span<const Value> keys_and_values, bool counted);
-  void write_pair_batch(std::span<const Value> keys_and_values);
-  void write_global(std::string_view module, std::string_view name);
-  void write_call_of_items(std::string_view name, const Value& v);
-  void write_set(const Value& v);
-  void write_size(const Value& v);
-  void write_bytes(const Value& v);
-  void write_encoded(std::string_view bytes);
-  void write_device(const Value& v);
-  void write_path(const Value& v);
-  void write_object(const Value& v);
-  void end_call(const Identity& identity);
-
-  // ---- tensors ----
-  void write_dtype(DType dtype) { write_global("torch", dtype_name(dtype)); }
-  void write_storage(std::string_view key, std::string_view storage_class, int64_t size);
-  void write_dims(const std::vector<int64_t>& dims);
-  void write_empty_ordered_dict();
-  void write_tensor(const TensorRef& ref);
-  void write_tensor_data(const TensorRef& ref, bool requires_grad);
-  void write_view_bits(const TensorRef& ref);
-
-  ByteSink& sink_;
-  std::string out_;
-  std::unordered_map<Identity, uint32_t, IdentityHash> memo_;
-  std::unordered_map<std::string, uint32_t> globals_, storage_keys_;
-  uint32_t next_number_ = 0;
-  int depth_ = 0;
-};
+void Encoder::write(const Value& v) {
+  if (++depth_ > kMaxWriteDepth) fail(ErrorCode::kTooLarge, "containers nest more than 1000 deep");
+  write_kind(v);
+  --depth_;
+  if (out_.size() >= kFlushBytes) flush();
+}
 
 void Encoder::write_kind(const Value& v) {
   switch (v.kind()) {
@@ -340,217 +239,6 @@ void Encoder::write_pairs(std::span<const Value> items, bool counted) {
     }
   }
 }
-
-void Encoder::write_global(std::string_view module, std::string_view name) {
-  if (module == "builtins") {  // Python 2's names
-    module = "__builtin__";
-    if (name == "range") name = "xrange";
-    if (name == "str") name = "unicode";
-    if (name == "int") name = "long";
-  } else if (module == "copyreg") {
-    module = "copy_reg";
-  }
-  const std::string text = std::string(module) + "\n" + std::string(name) + "\n";
-  if (const auto found = globals_.find(text); found != globals_.end()) return get(found->second);
-  op(kOpGlobal);
-  out_ += text;
-  globals_[text] = put();
-}
-
-// REDUCE, and the number; unless the arguments led back to the same value.
-void Encoder::end_call(const Identity& identity) {
-  op(kOpReduce);
-  if (is_written(identity)) {
-    op(kOpPop);
-    written(identity);
-  } else {
-    put(identity);
-  }
-}
-
-void Encoder::write_call_of_items(std::string_view name, const Value& v) {
-  const auto items = children(v).items;
-  write_global("builtins", name);
-  if (items.size() > 3) op(kOpMark);
-  for (const Value& item : items) write(item);
-  close_tuple(items.size());
-  put();
-  end_call(identity_of(v));
-}
-
-void Encoder::write_set(const Value& v) {
-  write_global("builtins", v.kind() == Kind::kSet ? "set" : "frozenset");
-  op(kOpEmptyList);
-  put();
-  write_list_items(children(v).items);
-  close_tuple(1);
-  put();
-  end_call(identity_of(v));
-}
-
-void Encoder::write_size(const Value& v) {
-  const auto items = children(v).items;
-  write_global("torch", "Size");
-  if (items.size() > 3) op(kOpMark);
-  for (const Value& item : items) write(item);
-  close_tuple(items.size());
-  if (!items.empty()) put();
-  close_tuple(1);
-  put();
-  end_call(identity_of(v));
-}
-
-void Encoder::write_bytes(const Value& v) {
-  const bool is_array = v.kind() == Kind::kByteArray;
-  if (is_array) write_global("builtins", "bytearray");
-  if (is_array && v.text().empty()) {
-    close_tuple(0);
-  } else {
-    write_encoded(v.text());
-    if (!is_array) return end_call(identity_of(v));
-    op(kOpReduce);
-    put();
-    close_tuple(1);
-    put();
-  }
-  end_call(identity_of(v));
-}
-
-// What is called to make the bytes, and the arguments.
-void Encoder::write_encoded(std::string_view bytes) {
-  if (bytes.empty()) {
-    write_global("builtins", "bytes");
-    return close_tuple(0);
-  }
-  write_global("_codecs", "encode");
-  write_text(latin1_text(bytes),
-             bytes.size() == 1 ? &kDecodedBytes[static_cast<unsigned char>(bytes[0])] : nullptr);
-  write_text(kLatin1, kLatin1);
-  close_tuple(2);
-  put();
-}
-
-void Encoder::write_device(const Value& v) {
-  const std::string_view text = v.text();
-  const size_t colon = text.rfind(':');
-  write_global("torch", "device");
-  write_text(text.substr(0, colon), nullptr);
-  if (colon != std::string_view::npos) write_integer(long_from_text(text.substr(colon + 1))->value);
-  close_tuple(colon == std::string_view::npos ? 1 : 2);
-  put();
-  end_call(identity_of(v));
-}
-
-void Encoder::write_path(const Value& v) {
-  write_global("pathlib", path_class_name(static_cast<PathStyle>(Layout::detail(v))));
-  write_text(v);
-  close_tuple(1);
-  put();
-  end_call(identity_of(v));
-}
-
-void Encoder::write_object(const Value& v) {
-  const Global& type = *Layout::object(v)->type;
-  if (type.role == Role::kShown) {
-    fail(ErrorCode::kUnsupported, "a value of the class " + printable(type.text) + " cannot be written");
-  }
-  write_global(type.module(), type.name());
-  if (type.role == Role::kEnum) {
-    write(*v.state());
-    return end_call(identity_of(v));
-  }
-  op(kOpEmptyTuple);
-  op(kOpNewObj);
-  put(identity_of(v));
-  if (v.state() == nullptr) return;
-  write(*v.state());
-  op(kOpBuild);
-}
-
-// ---- tensors ----
-
-void Encoder::write_storage(std::string_view key, std::string_view storage_class, int64_t size) {
-  op(kOpMark);
-  write_text(kStorageTag, kStorageTag);
-  if (storage_class.empty()) {
-    write_global("torch.storage", "UntypedStorage");
-  } else {
-    write_global("torch", storage_class);
-  }
-  if (const auto found = storage_keys_.find(std::string(key)); found != storage_keys_.end()) {
-    get(found->second);
-  } else {
-    op(kOpBinUnicode);
-    little(key.size(), 4);
-    out_ += key;
-    storage_keys_[std::string(key)] = put();
-  }
-  write_text(kCpu, kCpu);
-  write_integer(size);
-  op(kOpTuple);
-  put();
-  op(kOpBinPersId);
-}
-
-void Encoder::write_dims(const std::vector<int64_t>& dims) {
-  if (dims.size() > 3) op(kOpMark);
-  for (const int64_t d : dims) write_integer(d);
-  close_tuple(dims.size());
-  if (!dims.empty()) put();
-}
-
-void Encoder::write_empty_ordered_dict() {
-  write_global("collections", "OrderedDict");
-  op(kOpEmptyTuple);
-  op(kOpReduce);
-  put();
-}
-
-void Encoder::write_view_bits(const TensorRef& ref) {
-  op(kOpEmptyDict);
-  put();
-  const bool both = ref.conj && ref.neg;
-  if (both) op(kOpMark);
-  for (const auto& [name, set] : {std::pair{"conj", ref.conj}, std::pair{"neg", ref.neg}}) {
-    if (!set) continue;
-    write_text(name, name);
-    op(kOpNewTrue);
-  }
-  op(both ? kOpSetItems : kOpSetItem);
-}
-
-void Encoder::write_tensor_data(const TensorRef& ref, bool requires_grad) {
-  const std::string_view storage_class = dtype_info(ref.dtype).storage;
-  const bool untyped = storage_class.empty();
-  write_global("torch._utils", untyped ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
-  op(kOpMark);
-  write_storage(ref.storage_key, storage_class,
-                untyped ? ref.storage_bytes : ref.storage_bytes / dtype_size(ref.dtype));
-  write_integer(ref.storage_offset);
-  write_dims(ref.sizes);
-  write_dims(ref.strides);
-  op(requires_grad ? kOpNewTrue : kOpNewFalse);
-  write_empty_ordered_dict();
-  if (untyped) write_dtype(ref.dtype);
-  if (ref.conj || ref.neg) write_view_bits(ref);
-  op(kOpTuple);
-  put();
-  op(kOpReduce);
-}
-
-void Encoder::write_tensor(const TensorRef& ref) {
-  if (!ref.is_parameter) return write_tensor_data(ref, ref.requires_grad);
-  write_global("torch._utils", "_rebuild_parameter");
-  write_tensor_data(ref, false);
-  put();
-  op(ref.requires_grad ? kOpNewTrue : kOpNewFalse);
-  write_empty_ordered_dict();
-  close_tuple(3);
-  put();
-  op(kOpReduce);
-}
-
-}  // namespace
 
 void write(const Value& root, ByteSink& sink) { Encoder(sink).run(root); }
 

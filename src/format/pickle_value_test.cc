@@ -300,16 +300,16 @@ TEST(PickleJson, FloatsReadLikePythons) {
     items.push_back(b.floating(x));
   items.push_back(b.floating(std::nan("")));
   items.push_back(b.floating(-std::numeric_limits<double>::infinity()));
-  EXPECT_EQ(
-      to_json(b.finish(b.list(items)).root()),
-      R"([0.1, 1e-05, 0.0001, 1000000000000000.0, 1e+16, 3.14159, -0.0, 100.0, 1e+22, 123456789.125, 5e-324, )"
-      R"({"$float": "nan"}, {"$float": "-inf"}])");
+  EXPECT_EQ(to_json(b.finish(b.list(items)).root()),
+            R"([0.1, 1e-05, 0.0001, 1000000000000000.0, 1e+16, 3.14159, -0.0, )"
+            R"(100.0, 1e+22, 123456789.125, 5e-324, )"
+            R"({"$float": "nan"}, {"$float": "-inf"}])");
 }
 
 TEST(PickleJson, IntegersBeyondDoublesAreText) {
-  EXPECT_EQ(
-      json_of("(I9007199254740991\nI9007199254740992\nI-9007199254740992\nI9223372036854775808\nl."),
-      R"([9007199254740991, {"$int": "9007199254740992"}, {"$int": "-9007199254740992"}, {"$int": "9223372036854775808"}])");
+  EXPECT_EQ(json_of("(I9007199254740991\nI9007199254740992\nI-9007199254740992\nI9223372036854775808\nl."),
+            R"([9007199254740991, {"$int": "9007199254740992"}, {"$int": "-9007199254740992"}, )"
+            R"({"$int": "9223372036854775808"}])");
 }
 
 TEST(PickleJson, ControlCharactersAreEscaped) {
