@@ -20,8 +20,8 @@
 namespace milepost {
 namespace {
 
-// Boxes that one tensor's search may look at: about a second. Only many faults in many chunks get there.
-constexpr int64_t kMaxVisits = 5'000'000;
+// Boxes that one tensor's search may look at: well under a second. Only many faults in many chunks get there.
+constexpr int64_t kMaxVisits = 2'000'000;
 
 // A part of a chunk, or of no chunk (-1) where a hole was mended.
 struct Piece {

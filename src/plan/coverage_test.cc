@@ -150,15 +150,14 @@ TEST(Coverage, IsNotQuadraticWhateverDimensionIsCut) {
     std::vector<Box> boxes = grid(shape, parts);
     EXPECT_THAT(texts(shape, boxes), IsEmpty());
     std::shuffle(boxes.begin(), boxes.end(), Random(1));
-    EXPECT_THAT(texts(shape, boxes), IsEmpty());
-    const Box lost = boxes[1234];
+    boxes.push_back(std::exchange(boxes[1234], boxes[5678]));
+    const std::vector<CoverageFault> found = faults(shape, boxes);
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].kind, Kind::kOverlap);
+    EXPECT_THAT((std::pair{found[0].chunk_a, found[0].chunk_b}), testing::Pair(1234, 5678));
     boxes.erase(boxes.begin() + 1234);
-    ASSERT_EQ(faults(shape, boxes).size(), 1u);
-    EXPECT_EQ(faults(shape, boxes)[0].kind, Kind::kHole);
-    boxes.push_back(lost);
-    boxes.push_back(lost);
-    EXPECT_EQ(faults(shape, boxes).size(), 1u);
-    EXPECT_EQ(faults(shape, boxes)[0].kind, Kind::kOverlap);
+    boxes.pop_back();
+    EXPECT_THAT(faults(shape, boxes).size(), 1u);
   }
 }
 
@@ -262,7 +261,7 @@ Box hole_box(const std::string& text, const Dims& shape) {
 TEST(Coverage, AgreesWithCountingElements) {
   Random random(20240607);
   int64_t faulty = 0;
-  for (int round = 0; round < 20'000; ++round) {
+  for (int round = 0; round < 10'000; ++round) {
     Dims shape;
     for (int64_t d = pick(random, 0, 4); d > 0; --d)
       shape.push_back(pick(random, pick(random, 0, 9) == 0 ? 0 : 1, 5));
@@ -295,8 +294,8 @@ TEST(Coverage, AgreesWithCountingElements) {
     });
     if (HasFatalFailure()) return;
   }
-  EXPECT_GT(faulty, 5000);
-  EXPECT_LT(faulty, 19'000);
+  EXPECT_GT(faulty, 3000);
+  EXPECT_LT(faulty, 9000);
 }
 
 }  // namespace

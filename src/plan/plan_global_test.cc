@@ -286,7 +286,7 @@ std::vector<LocalPlan> random_plans(Random& random) {
 
 TEST(PlanGlobal, AgreesWithTorchsAlgorithm) {
   Random random(99);
-  for (int round = 0; round < 5000; ++round) {
+  for (int round = 0; round < 3000; ++round) {
     const std::vector<LocalPlan> ranks = random_plans(random);
     const Reference expected(ranks);
     const GlobalPlan plan = plan_global(ranks);
