@@ -39,7 +39,7 @@ class ManifestWrite final : public Command {
 
   int run(const Terminal& terminal) override {
     ProgressMeter meter(terminal, "hash");
-    const manifest::Hashes hashes = write_manifest(target_.folder, target_.options(meter));
+    const manifest::Hashes hashes = write_manifest(resolve_location(target_.folder), target_.options(meter));
     meter.finish();
     const int64_t bytes = meter.progress()->done_bytes;
     if (terminal.json()) {
@@ -78,7 +78,7 @@ class ManifestVerify final : public Command {
     ManifestCheck check;
     try {
       ProgressMeter meter(terminal, "hash");
-      check = check_manifest(target_.folder, target_.options(meter));
+      check = check_manifest(resolve_location(target_.folder), target_.options(meter));
     } catch (const CheckpointManifestError& error) {
       return unreadable(terminal, error);
     }

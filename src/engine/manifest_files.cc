@@ -20,8 +20,7 @@ std::vector<FileInfo> covered_files(Storage& storage, const std::string& folder)
   return files;
 }
 
-StorageLocation resolve_folder(std::string_view folder) {
-  StorageLocation location = resolve_location(folder);
+void require_folder(const StorageLocation& location) {
   const std::optional<FileInfo> info = location.storage->stat(location.path);
   if (!info) throw StorageError(ErrorCode::kNotFound, "no such folder", location.path);
   if (!info->is_directory) {
@@ -29,7 +28,6 @@ StorageLocation resolve_folder(std::string_view folder) {
     error.set_path(location.path);
     throw error;
   }
-  return location;
 }
 
 manifest::Hashes hash_covered(const StorageLocation& location, const ManifestOptions& options) {
@@ -57,12 +55,13 @@ void write_synced(Storage& storage, const std::string& folder, std::string_view 
 
 }  // namespace
 
-manifest::Hashes hash_folder(std::string_view folder, const ManifestOptions& options) {
-  return hash_covered(resolve_folder(folder), options);
+manifest::Hashes hash_folder(const StorageLocation& location, const ManifestOptions& options) {
+  require_folder(location);
+  return hash_covered(location, options);
 }
 
-manifest::Hashes write_manifest(std::string_view folder, const ManifestOptions& options) {
-  const StorageLocation location = resolve_folder(folder);
+manifest::Hashes write_manifest(const StorageLocation& location, const ManifestOptions& options) {
+  require_folder(location);
   // A temporary manifest that an interrupted run left must not be listed in the new one.
   const std::string temporary = fmt::format("{}.tmp", manifest::kManifestName);
   location.storage->remove_file(join_path(location.path, temporary));
@@ -76,8 +75,8 @@ manifest::Hashes write_manifest(std::string_view folder, const ManifestOptions& 
   return hashes;
 }
 
-ManifestCheck check_manifest(std::string_view folder, const ManifestOptions& options) {
-  const StorageLocation location = resolve_folder(folder);
+ManifestCheck check_manifest(const StorageLocation& location, const ManifestOptions& options) {
+  require_folder(location);
   Storage& storage = *location.storage;
   if (storage.stat(join_path(location.path, manifest::kPendingName))) {
     CheckpointManifestError error("Checkpoint hash manifest is incomplete: its pending marker is still there",

@@ -47,7 +47,7 @@ void verify_folder(VerifyJob& job) {
   } else if (is_unfinished_dcp(job.listing)) {
     report_unfinished(job);
   } else {
-    Checkpoint::open(job.uri, job.options.open);  // throws: it knows best what to say of such a folder
+    Checkpoint::open(job.location, job.options.open);  // throws: it knows best what to say of such a folder
   }
   if (holds(job.listing, manifest::kPendingName)) {
     job.findings.error(
@@ -63,7 +63,7 @@ void verify_file(VerifyJob& job) {
   if (name.ends_with(".safetensors")) {
     verify_safetensors_file(job, name);
   } else if (name == dcp::kMetadataName || name.ends_with(".distcp") || name.ends_with(".index.json")) {
-    Checkpoint::open(job.uri, job.options.open);  // throws: one file of a checkpoint is none
+    Checkpoint::open(job.location, job.options.open);  // throws: one file of a checkpoint is none
   } else {
     verify_torch_file(job, name);
   }
@@ -111,7 +111,7 @@ std::shared_ptr<const Checkpoint> VerifyJob::open_checkpoint(int64_t rank, Findi
   try {
     OpenOptions open_options = options.open;
     open_options.rank = rank;
-    return Checkpoint::open(uri, open_options);
+    return Checkpoint::open(location, open_options);
   } catch (const FormatError& error) {
     failed(error);
   } catch (const StorageError& error) {
@@ -143,16 +143,17 @@ void VerifyJob::check_coverage(const Catalog& catalog, std::string_view index_na
   }
 }
 
-VerifyReport verify(std::string_view path, const VerifyOptions& options) {
-  StorageLocation location = resolve_location(path);
+VerifyReport verify(std::string_view path_or_uri, const VerifyOptions& options) {
+  return verify(resolve_location(path_or_uri), options);
+}
+
+VerifyReport verify(const StorageLocation& location, const VerifyOptions& options) {
   const std::optional<FileInfo> info = location.storage->stat(location.path);
   if (!info) throw StorageError(ErrorCode::kNotFound, "no such file or folder", location.path);
   VerifyReport report;
   Findings findings;
   ThreadPool pool(options.num_threads > 0 ? options.num_threads : default_num_threads());
-  std::string folder = location.path;
-  VerifyJob job{options, std::string(path), std::move(location), std::move(folder), {}, pool,
-                report,  findings};
+  VerifyJob job{options, location, location.path, {}, pool, report, findings};
   if (info->is_directory) {
     verify_folder(job);
   } else {

@@ -49,7 +49,6 @@ class Findings {
 // What the check of a format works on.
 struct VerifyJob {
   const VerifyOptions& options;
-  std::string uri;  // as the user gave it
   StorageLocation location;
   std::string folder;  // that holds the files: the location itself, or its parent for a single file
   std::vector<FileInfo> listing;  // of a folder

@@ -4,7 +4,7 @@
 // Covered are the regular files directly in the folder, `.metadata` included; the manifest itself and its
 // pending marker are not, nor is anything in subfolders. Threads: each call runs a pool of its own. Errors:
 // StorageError for what cannot be listed, read or written (of several unreadable files the first by name);
-// ValueError for a remote URI; Error(kIo, "cancelled").
+// ValueError for a path that is no folder; Error(kIo, "cancelled").
 //
 // Cost: a thread hashes up to four files at once, since four interleaved streams run about three times as
 // fast as one; a single large file is bound to the speed of one stream. Memory: 1 MiB a thread.
@@ -12,11 +12,11 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "milepost/base/progress.h"
 #include "milepost/format/manifest.h"
+#include "milepost/storage/storage.h"
 
 namespace milepost {
 
@@ -25,12 +25,12 @@ struct ManifestOptions {
   Progress* progress = nullptr;  // counts bytes of files
 };
 
-// The hash of every covered file, sorted by name. `folder`: path or URI.
-manifest::Hashes hash_folder(std::string_view folder, const ManifestOptions& options);
+// The hash of every covered file, sorted by name.
+manifest::Hashes hash_folder(const StorageLocation& folder, const ManifestOptions& options);
 
 // Hashes and writes the manifest, then removes a pending marker. Returns what the manifest now says.
 // Durability: temporary file, sync, rename, sync of the folder; a reader never sees half a manifest.
-manifest::Hashes write_manifest(std::string_view folder, const ManifestOptions& options);
+manifest::Hashes write_manifest(const StorageLocation& folder, const ManifestOptions& options);
 
 // What a check found. Extra files are no fault by the specification: the manifest does not forbid to add a
 // README.
@@ -45,6 +45,6 @@ struct ManifestCheck {
 
 // Hashes the listed files again. Throws CheckpointManifestError when the manifest is unreadable or the
 // pending marker is there (the save or the hashing of this folder did not finish).
-ManifestCheck check_manifest(std::string_view folder, const ManifestOptions& options);
+ManifestCheck check_manifest(const StorageLocation& folder, const ManifestOptions& options);
 
 }  // namespace milepost

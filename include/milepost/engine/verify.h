@@ -52,10 +52,11 @@ struct VerifyReport {
 // files that nothing refers to are named (a warning, an error where they offer other values for the same
 // names); objects decode (a refused global is a warning).
 //
-// Throws StorageError kNotFound when there is no checkpoint at `path`, ValueError for a URI or rank that
+// Throws StorageError kNotFound when there is no checkpoint there, ValueError for a URI or rank that
 // makes no sense and Error(kIo, "cancelled"); every other fault is a finding. Threads: runs a pool of its
 // own; the report does not depend on its size. Memory: 1 MiB a thread, 40 bytes a chunk and the index. Cost:
 // with `payloads`, one read of the checkpoint.
-VerifyReport verify(std::string_view path, const VerifyOptions& options = {});
+VerifyReport verify(std::string_view path_or_uri, const VerifyOptions& options = {});
+VerifyReport verify(const StorageLocation& location, const VerifyOptions& options = {});
 
 }  // namespace milepost

@@ -1,0 +1,128 @@
+#include "milepost/engine/manifest_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/test_checkpoints.h"
+#include "milepost/base/error.h"
+#include "milepost/storage/faulty.h"
+
+namespace milepost {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ManifestOptions threads(int count) {
+  ManifestOptions options;
+  options.num_threads = count;
+  return options;
+}
+
+std::string bytes_of(size_t size, unsigned seed) {
+  std::string text(size, '\0');
+  for (char& c : text) c = static_cast<char>((seed = seed * 1664525 + 1013904223) >> 24);
+  return text;
+}
+
+TEST(ManifestFiles, HashesEveryFileButItsOwn) {
+  const TestCheckpoint folder;
+  folder.write("b.bin", "abc");
+  folder.write(".metadata", "");
+  folder.write(manifest::kManifestName, "old");
+  folder.write(manifest::kPendingName, "pending\n");
+  folder.where.storage->make_directory(folder.path("sharded"));
+  EXPECT_THAT(
+      hash_folder(folder.where, {}),
+      ElementsAre(std::pair<std::string, std::string>(
+                      ".metadata", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+                  std::pair<std::string, std::string>(
+                      "b.bin", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")));
+}
+
+// Sizes around blocks, more and fewer files than streams, on any number of threads.
+TEST(ManifestFiles, AgreesWithOneFileAtATime) {
+  for (size_t count : {1, 2, 3, 5, 9}) {
+    const TestCheckpoint folder;
+    manifest::Hashes expected;
+    for (size_t i = 0; i < count; ++i) {
+      const std::string name = "file" + std::to_string(i);
+      const std::string content =
+          bytes_of(i * ((256 << 10) + 61) % 1'000'003 + (i == 4 ? 0 : i), static_cast<unsigned>(i));
+      folder.write(name, content);
+      expected.emplace_back(name, to_hex(sha256(as_bytes(content))));
+    }
+    for (int num_threads : {1, 2, 8}) EXPECT_EQ(hash_folder(folder.where, threads(num_threads)), expected);
+  }
+}
+
+TEST(ManifestFiles, WritesThenChecksThenFindsDamage) {
+  const TestCheckpoint folder("dcp/fsdp_2rank/ckpt");
+  folder.write(manifest::kPendingName, "pending\n");
+  EXPECT_THROW(check_manifest(folder.where, {}), CheckpointManifestError);
+  const manifest::Hashes hashes = write_manifest(folder.where, {});
+  EXPECT_FALSE(folder.where.storage->stat(folder.path(manifest::kPendingName)));
+  EXPECT_EQ(folder.read(manifest::kManifestName), manifest::write(hashes));
+  EXPECT_TRUE(check_manifest(folder.where, {}).good());
+
+  folder.flip("__0_0.distcp", 100);
+  folder.remove("__1_0.distcp");
+  folder.write("README", "later");
+  const ManifestCheck check = check_manifest(folder.where, {});
+  EXPECT_FALSE(check.good());
+  EXPECT_THAT(check.mismatched, ElementsAre(HasSubstr("__0_0.distcp: hash mismatch (expected ")));
+  EXPECT_THAT(check.missing, ElementsAre("__1_0.distcp"));
+  EXPECT_THAT(check.extra, ElementsAre("README"));
+}
+
+TEST(ManifestFiles, WritesTheSameTwice) {
+  const TestCheckpoint folder("dcp/fsdp_2rank/ckpt");
+  write_manifest(folder.where, {});
+  const std::string first = folder.read(manifest::kManifestName);
+  folder.write(std::string(manifest::kManifestName) + ".tmp", "left by a run that was killed");
+  write_manifest(folder.where, {});
+  EXPECT_EQ(folder.read(manifest::kManifestName), first);
+}
+
+TEST(ManifestFiles, SaysWhenThereIsNothingToCheck) {
+  const TestCheckpoint folder("dcp/fsdp_2rank/ckpt");
+  EXPECT_FALSE(check_manifest(folder.where, {}).present);
+  EXPECT_THROW(check_manifest({folder.where.storage, "/absent"}, {}), StorageError);
+  EXPECT_THROW(check_manifest({folder.where.storage, folder.path(".metadata")}, {}), ValueError);
+}
+
+TEST(ManifestFiles, RefusesADamagedManifest) {
+  const TestCheckpoint folder("dcp/fsdp_2rank/ckpt");
+  folder.write(manifest::kManifestName, "{}");
+  EXPECT_THROW(check_manifest(folder.where, {}), CheckpointManifestError);
+}
+
+TEST(ManifestFiles, NamesTheFirstUnreadableFileWhateverTheThreads) {
+  const TestCheckpoint folder("dcp/fsdp_4rank/ckpt");
+  for (int num_threads : {1, 4}) {
+    const auto faulty = faulty_storage(
+        folder.where.storage,
+        parse_faults("fail=open:1:EIO&fail=open:2:EIO&fail=open:3:EIO&fail=open:4:EIO&fail=open:5:EIO"));
+    try {
+      hash_folder({faulty, folder.where.path}, threads(num_threads));
+      FAIL();
+    } catch (const StorageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(".metadata"));
+    }
+  }
+}
+
+TEST(ManifestFiles, LeavesTheOldManifestWhenWritingFails) {
+  const TestCheckpoint folder("dcp/fsdp_2rank/ckpt");
+  write_manifest(folder.where, {});
+  const std::string first = folder.read(manifest::kManifestName);
+  folder.write("more", "data");
+  for (const char* fault : {"fail=write:1:ENOSPC", "fail=sync:1:EIO", "fail=rename:1:EIO"}) {
+    const auto faulty = faulty_storage(folder.where.storage, parse_faults(fault));
+    EXPECT_THROW(write_manifest({faulty, folder.where.path}, {}), StorageError);
+    EXPECT_EQ(folder.read(manifest::kManifestName), first) << fault;
+  }
+}
+
+}  // namespace
+}  // namespace milepost
