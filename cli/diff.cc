@@ -113,9 +113,10 @@ class Diff final : public Command {
     }
     const auto count = static_cast<int64_t>(report.differences.size());
     terminal.print("{}; compared {} ({}) and {}\n",
-                   report.equal() ? terminal.paint(Colour::kGreen, "no difference")
-                                  : terminal.paint(Colour::kRed, count_text(count, "entr") +
-                                                                     (count == 1 ? "y" : "") + " differ"),
+                   report.equal()
+                       ? terminal.paint(Colour::kGreen, "no difference")
+                       : terminal.paint(Colour::kRed, count == 1 ? "1 entry differs"
+                                                                 : count_text(count) + " entries differ"),
                    count_text(report.tensors_compared, "tensor"), bytes_text(report.bytes_compared),
                    count_text(report.objects_compared, "object"));
   }

@@ -24,7 +24,7 @@ std::string type_text(const Catalog::Tensor& tensor) {
 }
 
 void print_field(const Terminal& terminal, std::string_view label, const std::string& value) {
-  terminal.print("  {}  {}\n", terminal.paint(Colour::kDim, fmt::format("{:<10}", label)), value);
+  terminal.print("  {}  {}\n", terminal.paint(Colour::kDim, fmt::format("{:<16}", label)), value);
 }
 
 std::string totals_text(const Totals& totals) {

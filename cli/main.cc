@@ -51,13 +51,11 @@ int status_of(const Error& error) {
   }
 }
 
-// "--overwrite" is the tool's word, which the library does not know.
+// The flag is the tool's word; the library says only what it means.
 std::string message_of(const Error& error) {
-  std::string message = error.what();
-  if (error.code() == ErrorCode::kExists && message.find("overwrite") == std::string::npos) {
-    message += "; add --overwrite to replace it";
-  }
-  return message;
+  const bool can_overwrite =
+      error.code() == ErrorCode::kExists && error.hint().find("overwrite") != std::string::npos;
+  return can_overwrite ? fmt::format("{} (--overwrite)", error.what()) : error.what();
 }
 
 int report(const Terminal& terminal, const std::string& message, int status, const Json& json = {}) {
@@ -94,14 +92,13 @@ CLI::App* declare(Command& command, CLI::App& group, const std::string& word, bo
   Flags flags(*app);
   command.declare(flags);
   app->add_flag("--json", *json, "print one JSON document instead of text");
-  app->description(command.description());
   app->footer(fmt::format("Examples:\n{}", command.examples()));
   return app;
 }
 
 // The innermost parser that was called: its help is what the user wants.
-const CLI::App* called(const CLI::App& root) {
-  const CLI::App* app = &root;
+CLI::App* called(CLI::App& root) {
+  CLI::App* app = &root;
   while (!app->get_subcommands().empty()) app = app->get_subcommands().back();
   return app;
 }
@@ -142,7 +139,9 @@ int main(int argc, char** argv) {
     fmt::print("{}\n", version.what());
     return kDone;
   } catch (const CLI::CallForHelp&) {
-    const CLI::App* app = called(root);
+    CLI::App* app = called(root);
+    const auto command = by_app.find(app);
+    if (command != by_app.end()) app->description(command->second->description());
     fmt::print("{}", app->help(app->get_parent() == nullptr ? "" : full_name(app->get_parent())));
     return kDone;
   } catch (const CLI::ParseError& error) {

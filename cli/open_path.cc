@@ -43,15 +43,21 @@ std::vector<Step> find_steps(Storage& storage, const std::string& folder) {
   return steps;
 }
 
-std::string steps_text(const std::vector<Step>& steps) {
-  std::string text;
-  const size_t skipped = steps.size() > kMaxNamedSteps ? steps.size() - kMaxNamedSteps : 0;
-  if (skipped > 0) text = fmt::format("{} older ones, ", skipped);
-  for (size_t i = skipped; i < steps.size(); ++i) {
-    text += fmt::format("{}step-{}{}", i == skipped ? "" : ", ", steps[i].number,
-                        steps[i].complete ? "" : " (incomplete)");
+std::string steps_text(const std::vector<Step>& steps, bool complete) {
+  std::vector<std::string> names;
+  for (const Step& step : steps) {
+    if (step.complete == complete) names.push_back(fmt::format("step-{}", step.number));
   }
-  return text;
+  if (names.empty()) return {};
+  const size_t skipped = names.size() > kMaxNamedSteps ? names.size() - kMaxNamedSteps : 0;
+  names.erase(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(skipped));
+  return fmt::format("{}{}{}", complete ? "complete: " : "incomplete: ",
+                     skipped > 0 ? fmt::format("{} older ones, ", skipped) : "", fmt::join(names, ", "));
+}
+
+std::string steps_text(const std::vector<Step>& steps) {
+  const std::string complete = steps_text(steps, true), incomplete = steps_text(steps, false);
+  return complete + (complete.empty() || incomplete.empty() ? "" : "; ") + incomplete;
 }
 
 // What a person who named `location` may have meant; empty when there is nothing to say.
@@ -60,7 +66,7 @@ std::string nearby_steps(const StorageLocation& location) {
   const std::optional<FileInfo> info = storage.stat(location.path);
   if (info && info->is_directory) {
     const std::vector<Step> steps = find_steps(storage, location.path);
-    if (!steps.empty()) return "this folder holds " + steps_text(steps) + ": name one of them";
+    if (!steps.empty()) return "it holds step folders, so name one (" + steps_text(steps) + ")";
   }
   int64_t number = 0;
   const std::string parent = parent_path(location.path);
@@ -68,7 +74,7 @@ std::string nearby_steps(const StorageLocation& location) {
     const std::optional<FileInfo> folder = storage.stat(parent);
     if (folder && folder->is_directory) {
       const std::vector<Step> steps = find_steps(storage, parent);
-      if (!steps.empty()) return "there are " + steps_text(steps);
+      if (!steps.empty()) return "the steps there: " + steps_text(steps);
     }
   }
   return {};

@@ -15,15 +15,17 @@ namespace {
 
 // A name with more dots keeps its rest as one component, so that recursion is bounded whatever a file holds.
 constexpr int kMaxDepth = 64;
-constexpr size_t kMinMergedObjects = 4;
+constexpr size_t kMinMergedObjects = 4, kMinMergedTensors = 2;
+constexpr int64_t kMinCollapsedObjects = 16;
 constexpr size_t kMaxMergedWidth = 48;
 constexpr size_t kMaxRangesWidth = 40;
 
 struct Node {
   std::vector<std::pair<std::string_view, std::unique_ptr<Node>>> children;  // in order of first appearance
   std::unordered_map<std::string_view, Node*> index;
-  const TreeEntry* entry = nullptr;  // the entry of exactly this name
-  int64_t shape_id = 0;              // equal for subtrees that are alike
+  const TreeEntry* entry = nullptr;          // the entry of exactly this name
+  int64_t shape_id = 0;                      // equal for subtrees that are alike
+  int64_t num_objects = 0, num_tensors = 0;  // of the whole subtree
 
   Node* child(std::string_view name) {
     Node*& known = index[name];
@@ -33,7 +35,11 @@ struct Node {
     }
     return known;
   }
-  bool is_plain_object() const { return children.empty() && entry != nullptr && entry->is_object; }
+  bool is_leaf() const { return children.empty() && entry != nullptr; }
+  // Whether it is all objects, and more than one would like to see line by line.
+  bool is_collapsed() const {
+    return entry == nullptr && num_tensors == 0 && num_objects >= kMinCollapsedObjects;
+  }
 };
 
 void insert(Node& root, const TreeEntry& entry) {
@@ -53,8 +59,11 @@ class Shapes {
  public:
   void number(Node& node) {
     std::string key = describe(node.entry);
+    if (node.entry != nullptr) ++(node.entry->is_object ? node.num_objects : node.num_tensors);
     for (auto& [name, child] : node.children) {
       number(*child);
+      node.num_objects += child->num_objects;
+      node.num_tensors += child->num_tensors;
       key += fmt::format("\n{} {} {}", name.size(), name, child->shape_id);
     }
     node.shape_id = ids_.try_emplace(std::move(key), static_cast<int64_t>(ids_.size())).first->second;
@@ -134,24 +143,42 @@ std::string braced(const Group* begin, const Group* end) {
   return "{" + text + "}";
 }
 
+bool alike(const Node& a, const Node& b) { return a.is_leaf() && b.is_leaf() && a.shape_id == b.shape_id; }
+
+const TreeEntry* first_entry(const Node& node) {
+  return node.entry != nullptr ? node.entry : first_entry(*node.children.front().second);
+}
+
+void emit(Node& node, const std::string& path, bool is_top, int64_t count, std::vector<TreeLine>* lines);
+
+// One group by itself.
+void emit_group(const Group& group, const std::string& name, int64_t count, std::vector<TreeLine>* lines) {
+  if (group.node->is_collapsed() && !group.node->children.front().second->is_leaf()) {
+    lines->push_back({name + ".*", first_entry(*group.node), count * group.node->num_objects});
+    return;
+  }
+  if (group.node->entry != nullptr) lines->push_back({name, group.node->entry, count});
+  emit(*group.node, name, false, count, lines);
+}
+
+// All groups below `node`, which stands for `count` nodes.
 void emit(Node& node, const std::string& path, bool is_top, int64_t count, std::vector<TreeLine>* lines) {
   const std::vector<Group> groups = group_children(node);
   for (size_t i = 0; i < groups.size();) {
-    size_t end = i;
-    int64_t merged = 0;
-    while (end < groups.size() && groups[end].node->is_plain_object()) merged += group_size(groups[end++]);
-    if (end - i >= kMinMergedObjects) {
-      lines->push_back({joined(path, is_top, braced(&groups[i], groups.data() + end)), groups[i].node->entry,
-                        count * merged});
+    size_t end = i + 1;
+    int64_t merged = group_size(groups[i]);
+    while (end < groups.size() && alike(*groups[i].node, *groups[end].node))
+      merged += group_size(groups[end++]);
+    const bool is_object = groups[i].node->entry != nullptr && groups[i].node->entry->is_object;
+    if (end - i >= (is_object ? kMinMergedObjects : kMinMergedTensors)) {
+      const std::string name = joined(path, is_top, braced(&groups[i], groups.data() + end));
+      lines->push_back({name, groups[i].node->entry, count * merged});
       i = end;
       continue;
     }
-    for (end = std::max(end, i + 1); i < end; ++i) {
-      const Group& group = groups[i];
-      const std::string name = joined(path, is_top, component_text(group));
-      const int64_t total = count * group_size(group);
-      if (group.node->entry != nullptr) lines->push_back({name, group.node->entry, total});
-      emit(*group.node, name, false, total, lines);
+    for (; i < end; ++i) {
+      const std::string name = joined(path, is_top, component_text(groups[i]));
+      emit_group(groups[i], name, count * group_size(groups[i]), lines);
     }
   }
 }

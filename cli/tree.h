@@ -29,8 +29,9 @@ struct TreeLine {
   int64_t count = 1;       // how many it stands for
 };
 
-// In order of first appearance. Four and more objects in a row below one parent become one line "{fused,
-// foreach, lr, ...}". Lines look at `entries`. Cost: the names' length, times a map.
+// In order of first appearance. Neighbours below one parent that are alike become one line, "{exp_avg,
+// exp_avg_sq}" or, for four and more objects, "{fused, foreach, lr, ...}"; a subtree of many objects and
+// nothing else becomes "param_groups.*". Lines look at `entries`. Cost: the names' length, times a map.
 std::vector<TreeLine> fold(const std::vector<TreeEntry>& entries);
 
 // "0-59", "0,2,4-7"; the numbers ascend. At most about 40 characters, then "..." and the last number.

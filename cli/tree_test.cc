@@ -61,7 +61,7 @@ TEST_F(Tree, FoldsRanksButNotNumberedNames) {
   object("dataloader.dp_rank_0");
   object("dataloader.dp_rank_1");
   tensor("w1", {2});
-  tensor("w2", {2});
+  tensor("w2", {3});
   EXPECT_THAT(folded(), testing::ElementsAre("dataloader.dp_rank_[0-1] x2", "w1 x1", "w2 x1"));
 }
 
@@ -72,6 +72,23 @@ TEST_F(Tree, MergesManyObjectsOfOneParent) {
   EXPECT_THAT(folded(), testing::ElementsAre("groups.[0-1].{fused, foreach, lr, betas, eps} x10", "step x1"));
 }
 
+TEST_F(Tree, MergesNeighboursOfOneType) {
+  tensor("state.wq.step", {});
+  tensor("state.wq.exp_avg", {4});
+  tensor("state.wq.exp_avg_sq", {4});
+  EXPECT_THAT(folded(), testing::ElementsAre("state.wq.step x1", "state.wq.{exp_avg, exp_avg_sq} x2"));
+}
+
+TEST_F(Tree, CollapsesASubtreeOfManyObjects) {
+  for (const char* parameter : {"wq", "wk", "wv", "wo", "norm"}) {
+    for (const char* name : {"lr", "eps", "betas", "fused"}) {
+      object(std::string("optimizer.param_groups.") + parameter + "." + name);
+    }
+  }
+  tensor("optimizer.state.wq.step", {});
+  EXPECT_THAT(folded(), testing::ElementsAre("optimizer.param_groups.* x20", "optimizer.state.wq.step x1"));
+}
+
 TEST_F(Tree, KeepsANameThatIsAlsoAParent) {
   tensor("a", {1});
   tensor("a.b", {2});
@@ -80,10 +97,10 @@ TEST_F(Tree, KeepsANameThatIsAlsoAParent) {
 
 TEST_F(Tree, ShowsOddNames) {
   tensor("", {1});
-  tensor(".", {1});
-  tensor("line\nbreak", {1});
-  tensor("x..y", {1});
-  tensor("007", {1});
+  tensor(".", {2});
+  tensor("line\nbreak", {3});
+  tensor("x..y", {4});
+  tensor("007", {5});
   EXPECT_THAT(folded(), testing::ElementsAre(" x1", ". x1", "line\\nbreak x1", "x..y x1", "007 x1"));
 }
 
