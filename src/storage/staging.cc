@@ -109,7 +109,7 @@ void StagedOutput::State::finish() {
 
 // What is at the final name, if it may be replaced.
 std::optional<FileInfo> StagedOutput::State::check_final_name() const {
-  const std::optional<FileInfo> there = storage->stat(final_path);
+  std::optional<FileInfo> there = storage->stat(final_path);
   if (!there) return there;
   if (!overwrite) {
     StorageError error(ErrorCode::kExists, "it exists already", final_path);
