@@ -7,6 +7,7 @@ import re
 import signal
 import struct
 import subprocess
+import sys
 import time
 import zipfile
 
@@ -32,6 +33,13 @@ def test_help_lists_the_commands():
 def test_help_has_an_example(command):
     text = milepost(*command, "--help").out
     assert re.search(r"^\s*(\$ )?milepost " + " ".join(command), text.split("xample", 1)[1], re.MULTILINE), text
+
+
+def test_docs_are_the_tools_own_help():
+    """After a change of help: tools/write_cli_docs.py build/dev/cli/milepost > docs/cli.md"""
+    root = DATA.parents[1]
+    made = subprocess.run([sys.executable, root / "tools/write_cli_docs.py", program()], stdout=subprocess.PIPE, text=True, check=True)
+    assert made.stdout == (root / "docs/cli.md").read_text()
 
 
 def test_version():

@@ -1,4 +1,5 @@
 """The repository's own checks: each must pass on a clean tree and fail on a tree with the fault that it is for."""
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +77,9 @@ def test_forgotten_files_are_named(tmp_path):
     assert "src/base/forgotten.cc: no target builds it" in done.stdout
     assert "tests/forgotten/test_b.py: ctest does not run it" in done.stdout
     assert "known.cc" not in done.stdout.replace("forgotten.cc", "")
+
+
+def test_readme_shows_code_that_is_compiled():
+    snippet = re.search(r"```cpp\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
+    program = (ROOT / "examples/load_rows.cc").read_text()
+    assert snippet.strip() in re.sub(r"(?m)^    ", "", program)
