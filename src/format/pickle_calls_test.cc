@@ -93,6 +93,11 @@ TEST(PickleCalls, UnknownGlobalsCanBeKeptForDisplay) {
                     Profile::kPlain, true),
             R"({"$opaque": "my Old"})");
   EXPECT_EQ(json_of("(K\1imy\nOld\n."s, Profile::kPlain, true), R"({"$opaque": "my Old"})");
+  EXPECT_EQ(
+      json_of("ctorch._utils\n_rebuild_tensor_v2\n((S'storage'\nctorch\nQInt8Storage\nS'0'\nS'cpu'\nI1\ntQ"
+              "I0\n(t(tI00\nNtR."s,
+              Profile::kTorchSave, true),
+      R"({"$opaque": "torch QInt8Storage"})");
   const Document document = read_as("cmy\nThing\n."s, Profile::kPlain, true);
   EXPECT_EQ(document.root().kind(), Kind::kOpaque);
   EXPECT_EQ(document.root().class_name(), "my Thing");

@@ -72,6 +72,7 @@ Value Machine::persistent(const Value& id) {
     fail(ErrorCode::kUnsupported, "a persistent id that stands for no storage");
   }
   const Value &type = id.item(1), &key = id.item(2), &size = id.item(4);
+  if (type.kind() == Kind::kOpaque) return type;
   auto* storage = arena_->make<StorageBody>();
   if (type.kind() == Kind::kGlobal && Layout::global(type)->role == Role::kUntypedStorage) {
     storage->untyped = true;
