@@ -27,7 +27,7 @@
 namespace milepost {
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{256} << 10;
+constexpr int64_t kBlockBytes = int64_t{64} << 10;
 constexpr int64_t kMaxStreams = 4;  // that sha256_update_many interleaves
 
 struct Job {
