@@ -48,7 +48,7 @@ TEST(ManifestFiles, AgreesWithOneFileAtATime) {
     for (size_t i = 0; i < count; ++i) {
       const std::string name = "file" + std::to_string(i);
       const std::string content =
-          bytes_of(i * ((256 << 10) + 61) % 1'000'003 + (i == 4 ? 0 : i), static_cast<unsigned>(i));
+          bytes_of(i * ((128 << 10) + 61) % 1'000'003 + (i == 4 ? 0 : i), static_cast<unsigned>(i));
       folder.write(name, content);
       expected.emplace_back(name, to_hex(sha256(as_bytes(content))));
     }

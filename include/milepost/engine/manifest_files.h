@@ -7,7 +7,7 @@
 // ValueError for a path that is no folder; Error(kIo, "cancelled").
 //
 // Cost: a thread hashes up to four files at once, since four interleaved streams run about three times as
-// fast as one; a single large file is bound to the speed of one stream. Memory: 1 MiB a thread.
+// fast as one; a single large file is bound to the speed of one stream. Memory: 512 KiB a thread.
 #pragma once
 
 #include <cstdint>
