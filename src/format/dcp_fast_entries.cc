@@ -203,6 +203,7 @@ void FastReader::chunk(Token first) {
   const Catalog::Tensor& tensor = catalog().tensors().back();
   const size_t ndim = tensor.shape.size();
   if (offsets_.size != ndim || sizes_.size != ndim) throw Unusual{};
+  if (ndim > 4) spend(ndim * 2 * sizeof(int64_t));  // fewer are within what their opcodes justify
   for (size_t d = 0; d < ndim; ++d) {
     if (!range_fits(offsets_.values[d], sizes_.values[d], tensor.shape[d])) throw Unusual{};
   }

@@ -41,7 +41,8 @@ inline Token indexed(Tag tag, int64_t index) {
 
 class FastReader {
  public:
-  explicit FastReader(const ByteSource& source) : in_(source), lookup_(out_.catalog) {}
+  explicit FastReader(const ByteSource& source)
+      : in_(source), lookup_(out_.catalog), budget_(source.size()) {}
   FastReader(const FastReader&) = delete;  // lookup_ looks at out_
   FastReader& operator=(const FastReader&) = delete;
 
@@ -85,12 +86,16 @@ class FastReader {
   Token find_entry(std::string_view name) const;
   std::string_view text_of(Token token) const;
   const Catalog& catalog() const { return out_.catalog; }
+  void spend(size_t bytes) {
+    if (!budget_.spend(bytes)) throw Unusual{};
+  }
 
   static constexpr int64_t kNowhere = INT64_MIN;  // storage_key(): else a chunk or, as -1 - o, an object
 
   TokenReader in_;
   Metadata out_;
   ChunkLookup lookup_;
+  Budget budget_;
   std::optional<Token> pending_;  // the next attribute of Metadata, read ahead
   std::vector<int64_t> order_;    // entries as the file has them: tensor t as t, object o as -1 - o
   std::vector<bool> tensor_has_path_, object_has_path_;

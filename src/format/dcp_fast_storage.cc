@@ -29,6 +29,7 @@ Token FastReader::entry_name() {
   Token name;
   if (in_.take_get(&name)) {
     if (name.tag() != Tag::kTensor && name.tag() != Tag::kObject) {
+      spend(text_of(name).size());
       const Token found = find_entry(text_of(name));
       if (found != Token()) name = found;
     }
@@ -80,7 +81,9 @@ void FastReader::path(Token key) {
       break;
     }
     if (in_.at_name()) {
-      path.emplace_back(std::string(text_of(in_.primary())));
+      const std::string_view text = text_of(in_.primary());
+      spend(text.size());
+      path.emplace_back(std::string(text));
     } else {
       const int64_t position = in_.integer();
       if (position < 0) throw Unusual{};
@@ -213,7 +216,9 @@ uint32_t FastReader::file() {
   };
   Token token;
   if (in_.take_get(&token)) {
-    return token.tag() == Tag::kFile ? static_cast<uint32_t>(token.index()) : add(text_of(token));
+    if (token.tag() == Tag::kFile) return static_cast<uint32_t>(token.index());
+    spend(text_of(token).size());
+    return add(text_of(token));
   }
   const uint32_t index = add(in_.raw_text());
   in_.memoize(indexed(Tag::kFile, index));
@@ -269,6 +274,7 @@ std::string FastReader::path_object(Token first) {
       in_.take();
     } else {
       parts.emplace_back(text_of(in_.primary()));
+      spend(parts.back().size());
     }
   }
   in_.memoize();

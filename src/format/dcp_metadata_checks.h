@@ -1,6 +1,7 @@
 // What both readers of `.metadata` conclude in the same way.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,6 +14,21 @@ namespace milepost::dcp {
 // "", "." or
 // "..", no NUL.
 bool is_inside_folder(std::string_view path);
+
+// What a file may make its reader copy, hash and store: a long text, or the list of chunks of a tensor, can
+// be referred to again and again at a few bytes each. Torch's files need about once their size.
+class Budget {
+ public:
+  explicit Budget(int64_t file_bytes) : left_(kTimes * file_bytes + (int64_t{1} << 20)) {}
+  [[nodiscard]] bool spend(size_t bytes) {
+    left_ -= static_cast<int64_t>(bytes);
+    return left_ >= 0;
+  }
+  static constexpr int64_t kTimes = 64;
+
+ private:
+  int64_t left_;
+};
 
 // Things that nothing in the checkpoint refers to: how many, and the first one.
 struct Strays {

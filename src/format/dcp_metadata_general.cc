@@ -143,6 +143,7 @@ DType dtype_of_properties(const Value* properties) {
 
 class TreeReader {
  public:
+  explicit TreeReader(int64_t file_bytes) : budget_(file_bytes) {}
   Metadata read(const Value& root);
 
  private:
@@ -155,13 +156,22 @@ class TreeReader {
   Location read_location(const Value& info);
   void read_storage_meta(const Value& meta);
   void check_all_located() const;
+  void spend(size_t bytes);
 
+  Budget budget_;
   Metadata metadata_;
   std::vector<std::string> order_;
   using ChunkKey = std::pair<int64_t, std::vector<int64_t>>;  // tensor and offsets
   std::map<ChunkKey, int64_t> chunks_;
   Strays stray_storage_, stray_paths_;
 };
+
+void TreeReader::spend(size_t bytes) {
+  if (budget_.spend(bytes)) return;
+  fail(ErrorCode::kTooLarge,
+       fmt::format("its texts and chunks, as often as they are referred to, take more than {} times its size",
+                   Budget::kTimes));
+}
 
 Metadata TreeReader::read(const Value& root) {
   if (!is_instance(root, Class::kMetadata)) fail_kind("the pickle", "a DCP Metadata object", &root);
@@ -230,6 +240,7 @@ void TreeReader::read_chunk(const Value& chunk) {
          fmt::format("the chunk at {} of sizes {} leaves the tensor of shape {}", dims_text(box.offsets),
                      dims_text(box.sizes), dims_text(tensor.shape)));
   }
+  spend(sizeof(Location) + tensor.shape.size() * 2 * sizeof(int64_t));
   const auto index = static_cast<int64_t>(metadata_.catalog.tensors().size()) - 1;
   ChunkKey key(index, std::vector<int64_t>(box.offsets.begin(), box.offsets.end()));
   if (!chunks_.emplace(std::move(key), metadata_.catalog.num_chunks()).second) {
@@ -252,6 +263,7 @@ void TreeReader::read_paths(const Value& paths) {
     for (int64_t k = 0; is_path && k < elements.size(); ++k) {
       const Value& element = elements.item(k);
       if (element.kind() == Kind::kString) {
+        spend(element.text().size());
         path.emplace_back(std::string(element.text()));
       } else if (element.kind() == Kind::kInt && element.as_int() >= 0) {
         path.emplace_back(element.as_int());
@@ -291,6 +303,7 @@ void TreeReader::read_storage(const Value* storage) {
 void TreeReader::read_storage_entry(const Value& index, const Value& info) {
   const std::string_view name = text(attribute(index, Word::kFqn), Word::kFqn);
   const Value* offset = attribute(index, Word::kOffset);
+  spend(name.size());
   const Location location = read_location(info);
   Catalog& catalog = metadata_.catalog;
   if (const auto object = catalog.find_object(name); object && is_absent(offset)) {
@@ -331,6 +344,7 @@ Location TreeReader::read_location(const Value& info) {
     }
   }
   const std::string_view path = text(attribute(info, Word::kRelativePath), Word::kRelativePath);
+  spend(path.size());
   if (!is_inside_folder(path)) {
     fail(ErrorCode::kPathEscape,
          fmt::format("relative_path '{}' is not a plain path inside the checkpoint's folder",
@@ -388,7 +402,7 @@ Metadata read_metadata_general(const ByteSource& source) {
     const ByteVector bytes = read_all(source, kMaxMetadataBytes);
     const pickle::Document document =
         pickle::read(bytes, {.profile = pickle::Profile::kDcpMetadata}, source.name());
-    return TreeReader().read(document.root());
+    return TreeReader(source.size()).read(document.root());
   } catch (Error& error) {
     error.set_path(source.name());
     throw;
