@@ -69,9 +69,7 @@ void append_json_string(std::string* out, std::string_view text, JsonEscapes esc
     if (const char letter = short_escape(code); letter != 0) {
       out->push_back('\\');
       out->push_back(letter);
-    } else if (code < 0x20) {
-      append_unit(out, code);
-    } else if (escapes == JsonEscapes::kFewest) {
+    } else if (code >= 0x20 && escapes == JsonEscapes::kFewest) {
       out->append(text.substr(start, i - start));
     } else if (code < 0x10000) {
       append_unit(out, code);

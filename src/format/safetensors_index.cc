@@ -89,6 +89,7 @@ class IndexEvents final : public JsonEvents {
 
 void refuse_duplicates(const Index& index) {
   std::vector<std::string_view> names;
+  names.reserve(index.weight_map.size());
   for (const auto& [name, file] : index.weight_map) names.push_back(name);
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());

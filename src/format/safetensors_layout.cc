@@ -122,6 +122,7 @@ std::vector<int64_t> file_order(const std::vector<OutTensor>& tensors) {
 
 void refuse_duplicates(const std::vector<OutTensor>& tensors) {
   std::vector<const OutTensor*> by_name;
+  by_name.reserve(tensors.size());
   for (const OutTensor& tensor : tensors) by_name.push_back(&tensor);
   std::sort(by_name.begin(), by_name.end(), [](const auto* a, const auto* b) { return a->name < b->name; });
   const auto twice = std::adjacent_find(by_name.begin(), by_name.end(),

@@ -72,6 +72,7 @@ Candidates candidates(const std::vector<LocalPlan>& ranks, const Proposals& prop
 std::vector<int32_t> choose_owners(const std::vector<LocalPlan>& ranks, const Proposals& proposals) {
   const Candidates several = candidates(ranks, proposals);
   std::vector<int64_t> group_loads;
+  group_loads.reserve(proposals.groups.size());
   for (const Group& group : proposals.groups) group_loads.push_back(group_load(ranks, group));
   std::vector<int64_t> loads(ranks.size(), 0);
   std::vector<int32_t> owners;
