@@ -5,6 +5,7 @@ A case's README.md says what is right, its case.json the same for machines. Thei
 """
 import hashlib
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -14,6 +15,9 @@ import pytest
 from tool import BAD_INPUT, DATA, DONE, WANTING, contents, environment, milepost, program, tree
 
 BAD = DATA / "bad"
+
+# No case is larger than a few KiB; a sanitizer has a footprint of its own.
+MAX_PEAK_KIB = (1 << 20) if os.environ.get("MILEPOST_SANITIZE") else (64 << 10)
 
 NOT_REACHED = {
     "resume-from-model-only": "resuming is the checkpoint manager's",
@@ -45,6 +49,7 @@ class Case:
     def run(self, *arguments, status, mention=()):
         result = milepost(*arguments, status=status, cwd=self.path, timeout_s=20)
         self.check_harmless()
+        assert result.peak_kib < MAX_PEAK_KIB, f"{result.peak_kib} KiB"
         for word in mention:
             assert word in result.text, f"'{word}' is not mentioned\n{result}"
         return result
@@ -168,8 +173,8 @@ def test_damaged_metadata_is_refused_with_the_reason(case, variant):
         mention.append("w")
     if variant == "future-version":
         mention = ["99.0.0"]
-    for result in (case.inspect(variant, status=refused, mention=mention), case.verify(variant, status=found, mention=mention)):
-        assert result.peak_kib < 1 << 20
+    case.inspect(variant, status=refused, mention=mention)
+    case.verify(variant, status=found, mention=mention)
     case.load(variant, status=refused, mention=mention)
 
 
@@ -218,7 +223,6 @@ def check_safetensors_file(case, file, kind, names):
     for to in ("dcp", "torch", "safetensors"):
         case.load(file, to=to, status=refused, mention=[file])
     for result in results:
-        assert result.peak_kib < 1 << 20, f"{result.peak_kib} KiB"
         assert not names or any(f"'{name}'" in result.text for name in names), f"want one of {names} named\n{result}"
 
 
