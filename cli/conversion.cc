@@ -93,7 +93,8 @@ void Conversion::declare(Flags& flags) {
   flags.positional("SRC", &source, "a checkpoint of any format");
   flags.positional("DST", &destination, "the folder or file to write; appears whole or not at all");
   flags.texts("--match", &options.match, "GLOB", "take only entries whose whole name matches; repeatable");
-  flags.integer("--files", &files, 1, 10'000, "DCP: data files each rank writes (default: 1, or 4 from 64 MiB on)");
+  flags.integer("--files", &files, 1, 10'000,
+                "DCP: data files each rank writes (default: 1, or 4 from 64 MiB on)");
   flags.bytes("--max-memory", &options.max_memory_bytes, int64_t{16} << 20, "memory for buffers");
   flags.integer("--threads", &threads, 1, 1024, "worker threads (default: the cores, at most 16)");
   flags.flag("--dry-run", &options.dry_run,

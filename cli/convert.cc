@@ -10,9 +10,9 @@ class Convert final : public Command {
   const char* summary() const override { return "Write a checkpoint in another format"; }
   const char* description() const override {
     return "Writes a checkpoint in another format, in bounded memory. Names stay. What the target cannot "
-           "hold (objects and\n"
+           "hold (objects and "
            "complex128 in safetensors, for instance) is refused with the list of it, unless "
-           "--skip-unsupported drops it. A cast\n"
+           "--skip-unsupported drops it. A cast "
            "that loses precision happens only when --dtype asks for it.";
   }
   const char* examples() const override {

@@ -57,9 +57,9 @@ class Diff final : public Command {
   const char* summary() const override { return "Compare two checkpoints entry by entry"; }
   const char* description() const override {
     return "Compares two checkpoints entry by entry, whatever their formats and layouts: entries that only "
-           "one has, shapes, dtypes,\n"
+           "one has, shapes, dtypes, "
            "then values. Without a tolerance values must agree bit by bit; with one, |a - b| <= atol + rtol "
-           "* |b| is enough,\n"
+           "* |b| is enough, "
            "NaN equals NaN, and float32 may be compared with bfloat16. Exit status 1 when anything differs.";
   }
   const char* examples() const override {

@@ -14,9 +14,9 @@ class Inspect final : public Command {
   const char* summary() const override { return "Show what a checkpoint holds"; }
   const char* description() const override {
     return "Shows what a checkpoint holds: a summary, then its entries, folded where they repeat. Only "
-           "indexes and headers are\n"
+           "indexes and headers are "
            "read unless values, statistics or hashes are asked for. \"Objects\" are entries that are no "
-           "tensors: numbers, strings,\n"
+           "tensors: numbers, strings, "
            "dicts, a data loader's state. \"Parameters\" are the elements of the model's tensors (optimizer "
            "state apart).";
   }

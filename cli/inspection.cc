@@ -16,7 +16,8 @@ size_t group_of(std::string_view name) {
   if (is_model_key(name)) return 0;
   const std::string_view first = name.substr(0, name.find('.'));
   if (first == "ema_optimizer") return 5;
-  return static_cast<size_t>(std::find(kGroups.begin(), kGroups.end(), first) - kGroups.begin());
+  const auto found = std::find(kGroups.begin(), kGroups.end(), first);
+  return found == kGroups.end() ? 0 : static_cast<size_t>(found - kGroups.begin());
 }
 
 void add_saturating(int64_t* sum, int64_t value) {

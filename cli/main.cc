@@ -18,6 +18,7 @@ namespace milepost::cli {
 namespace {
 
 constexpr const char* kVersion = MILEPOST_VERSION;
+constexpr size_t kHelpColumns = 88;
 constexpr const char* kDescription =
     "Looks into model checkpoints, checks, compares, reshards and converts them: PyTorch DCP folders,\n"
     "safetensors (Hugging Face) and torch.save files. No torch is needed.";
@@ -141,7 +142,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::CallForHelp&) {
     CLI::App* app = called(root);
     const auto command = by_app.find(app);
-    if (command != by_app.end()) app->description(command->second->description());
+    if (command != by_app.end()) app->description(wrapped(command->second->description(), kHelpColumns));
     fmt::print("{}", app->help(app->get_parent() == nullptr ? "" : full_name(app->get_parent())));
     return kDone;
   } catch (const CLI::ParseError& error) {

@@ -65,7 +65,7 @@ class ManifestVerify final : public Command {
   const char* summary() const override { return "Check every file against the checkpoint's manifest"; }
   const char* description() const override {
     return "Hashes the files that the manifest lists and compares. Exit status 1 when a file is missing or "
-           "differs, or when the\n"
+           "differs, or when the "
            "manifest itself is damaged or unfinished; 3 when there is none. Files that it does not list are "
            "named, not a fault.";
   }

@@ -16,11 +16,11 @@ class Reshard final : public Command {
   const char* summary() const override { return "Lay a checkpoint out for other ranks, as DCP"; }
   const char* description() const override {
     return "Writes a DCP checkpoint laid out for other ranks. With --ranks N every tensor is cut along its "
-           "first dimension as\n"
+           "first dimension as "
            "torch.chunk does. With --mesh the ranks form a mesh, and a table says how each mesh dimension "
-           "treats a tensor:\n"
+           "treats a tensor: "
            "one rule a line, GLOB PLACEMENT..., as many placements (Replicate, Shard(dim), StridedShard(dim, "
-           "split_factor)) as\n"
+           "split_factor)) as "
            "the mesh has dimensions. The first rule that matches a name holds; names without one are "
            "replicated.";
   }

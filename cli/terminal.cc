@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -52,6 +53,24 @@ bool Terminal::flush() const { return std::fflush(stdout) == 0 && std::ferror(st
 
 std::string Terminal::paint(Colour colour, std::string_view text, bool coloured) {
   return coloured ? fmt::format("\x1b[{}m{}\x1b[0m", code_of(colour), text) : std::string(text);
+}
+
+std::string wrapped(std::string_view text, size_t columns) {
+  std::string out;
+  size_t column = 0;
+  for (size_t start = 0; start < text.size();) {
+    const size_t end = std::min(text.find(' ', start), text.size());
+    const std::string_view word = text.substr(start, end - start);
+    if (column > 0 && column + 1 + word.size() > columns) {
+      out += '\n';
+      column = 0;
+    }
+    if (column > 0) out += ' ', ++column;
+    out += word;
+    column += word.size();
+    start = end + 1;
+  }
+  return out;
 }
 
 }  // namespace milepost::cli

@@ -44,4 +44,7 @@ class Terminal {
   bool json_, colours_out_, colours_err_, shows_bars_;
 };
 
+// `text` broken at spaces into lines of at most `columns`; longer words stay whole.
+std::string wrapped(std::string_view text, size_t columns);
+
 }  // namespace milepost::cli

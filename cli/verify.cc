@@ -55,11 +55,11 @@ class Verify final : public Command {
   const char* summary() const override { return "Check that a checkpoint is whole and undamaged"; }
   const char* description() const override {
     return "Checks everything that can be wrong with a checkpoint and reports all of it: missing, stale and "
-           "cut files, ranges that\n"
+           "cut files, ranges that "
            "overlap or leave their file, tensors that are not covered, dtypes and shapes that disagree, "
-           "damaged archives and\n"
+           "damaged archives and "
            "checksums, names that are not unique or leave the folder. Every byte is read once. Exit status 1 "
-           "when an error is\n"
+           "when an error is "
            "found; warnings (it loads, but look at it) and notes leave it at 0.";
   }
   const char* examples() const override {
