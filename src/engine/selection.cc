@@ -80,8 +80,7 @@ std::string_view tensor_objection(CheckpointFormat to, DType dtype) {
 // Why the target cannot hold an object; empty when it can.
 std::string object_objection(const Checkpoint& source, int64_t object, CheckpointFormat to) {
   if (to == CheckpointFormat::kSafetensors) return "safetensors holds tensors only";
-  if (to == CheckpointFormat::kDcp && source.format() == CheckpointFormat::kDcp)
-    return {};  // copied as it is
+  // Also where the archive is then copied as it is: a pickle that would run code must not be handed on.
   try {
     source.read_object(object);
   } catch (const FormatError& error) {
