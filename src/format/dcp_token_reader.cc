@@ -5,7 +5,7 @@
 namespace milepost::dcp {
 namespace {
 
-constexpr int64_t kWindow = int64_t{1} << 20;
+constexpr int64_t kWindow = int64_t{1} << 18;
 
 }  // namespace
 
