@@ -85,7 +85,8 @@ std::shared_ptr<const Checkpoint> Checkpoint::open(std::string_view path_or_uri,
   return open(resolve_location(path_or_uri), options);
 }
 
-std::shared_ptr<const Checkpoint> Checkpoint::open(const StorageLocation& location, const OpenOptions& options) {
+std::shared_ptr<const Checkpoint> Checkpoint::open(const StorageLocation& location,
+                                                   const OpenOptions& options) {
   OpenedParts parts;
   parts.path = location.path;
   parts.storage = location.storage;

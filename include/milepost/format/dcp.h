@@ -51,9 +51,9 @@ struct Metadata {
 // whether the files exist. List positions in paths are as large as the file says: bound them before making
 // lists.
 //
-// Cost: 1M chunks in about 0.25 s; the file is read in pieces of 256 KiB and 4 bytes are kept for each memoised
-// object while reading, about 70 bytes a chunk besides the catalog. Files of an unusual shape take the way of
-// read_metadata_general().
+// Cost: 1M chunks in about 0.25 s; the file is read in pieces of 256 KiB and 4 bytes are kept for each
+// memoised object while reading, about 70 bytes a chunk besides the catalog. Files of an unusual shape take
+// the way of read_metadata_general().
 Metadata read_metadata(const ByteSource& source);
 
 // The same by the general pickle machine alone: slower by an order of magnitude, and memory of many times the

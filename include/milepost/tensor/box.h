@@ -16,8 +16,8 @@ using Dims = boost::container::small_vector<int64_t, 4>;
 using DimsView = std::span<const int64_t>;
 inline constexpr size_t kMaxDims = 64;  // torch's limit
 
-// Elements in a shape: the product, 1 for 0-d. A shape from a file must have passed checked_product; one that would
-// fail it gives the largest int64_t.
+// Elements in a shape: the product, 1 for 0-d. A shape from a file must have passed checked_product; one that
+// would fail it gives the largest int64_t.
 int64_t num_elements(DimsView shape);
 
 // Row-major strides in elements. A dimension before an empty one still gets the stride that the sizes imply
