@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "milepost/base/error.h"
 #include "tree.h"
@@ -104,8 +105,10 @@ void print_stats(const Terminal& terminal, const TensorStats& stats) {
 void print_summary(const Terminal& terminal, const Checkpoint& checkpoint, const Summary& summary) {
   terminal.print("{}\n", terminal.paint(Colour::kBold, printable(checkpoint.path(), 400)));
   print_field(terminal, "format", std::string(format_name(checkpoint.format())));
-  for (const auto& [label, value] : checkpoint.details())
-    print_field(terminal, printable(label), printable(value));
+  std::set<std::pair<std::string, std::string>> facts;  // several files may state the same
+  for (const auto& fact : checkpoint.details()) {
+    if (facts.insert(fact).second) print_field(terminal, printable(fact.first), printable(fact.second));
+  }
   print_field(terminal, "tensors",
               fmt::format("{}, {} elements, {}, {}", count_text(summary.all.tensors),
                           count_text(summary.all.elements), bytes_text(summary.all.bytes),
