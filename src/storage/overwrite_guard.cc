@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "milepost/base/bytes.h"
+
 namespace milepost {
 namespace {
 
@@ -43,6 +45,20 @@ bool matches(std::string_view pattern, std::string_view name) {
 bool is_checkpoint_file_name(std::string_view name) {
   return std::any_of(kNames.begin(), kNames.end(),
                      [&](std::string_view pattern) { return matches(pattern, name); });
+}
+
+bool is_checkpoint_file(Storage& storage, const std::string& path) {
+  const std::unique_ptr<ByteSource> file = storage.open_read(path);
+  std::array<std::byte, 9> head{};
+  const int64_t length = std::min<int64_t>(file->size(), head.size());
+  if (length == 0) return true;
+  file->read_at(0, MutableBytes(head).first(static_cast<size_t>(length)));
+  const std::string_view text = as_text(head);
+  const bool is_zip = text.starts_with("PK\3\4");
+  const bool is_pickle = text.starts_with('\x80');  // torch.save before version 1.6
+  // A length in 8 bytes, at most 100 MB, then a JSON object.
+  const bool is_safetensors = text.substr(4) == std::string_view("\0\0\0\0{", 5);
+  return is_zip || is_pickle || is_safetensors;
 }
 
 std::optional<std::string> find_stranger(Storage& storage, const std::string& folder) {

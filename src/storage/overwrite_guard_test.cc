@@ -49,6 +49,22 @@ TEST(OverwriteGuard, KnowsNoOtherFiles) {
   }
 }
 
+TEST(OverwriteGuard, KnowsACheckpointFileByItsFirstBytes) {
+  const std::shared_ptr<Storage> storage = memory_storage();
+  const auto is_checkpoint = [&](std::string_view content) {
+    write_file(*storage, "/file", content);
+    return is_checkpoint_file(*storage, "/file");
+  };
+  EXPECT_TRUE(is_checkpoint(""));
+  EXPECT_TRUE(is_checkpoint("PK\3\4"));
+  EXPECT_TRUE(is_checkpoint("\x80\2\x8a\nl"));
+  EXPECT_TRUE(is_checkpoint(std::string_view("\x10\0\0\0\0\0\0\0{\"w\":", 13)));
+  EXPECT_FALSE(is_checkpoint("PK"));
+  EXPECT_FALSE(is_checkpoint("years of work"));
+  EXPECT_FALSE(is_checkpoint("{\"years\": \"of work\"}"));
+  EXPECT_FALSE(is_checkpoint(std::string_view("\x10\0\0\0\0\0\0\0", 8)));
+}
+
 class Stranger : public testing::Test {
  protected:
   Stranger() { storage_->make_directory("/folder"); }

@@ -215,7 +215,9 @@ class PosixStorage final : public Storage {
   int64_t free_bytes(const std::string& path) override {
     struct statvfs system;
     if (retry_interrupted([&] { return statvfs(path.c_str(), &system); }) != 0) {
-      throw errno_error("cannot find out the free space", path, errno);
+      StorageError error = errno_error("cannot find out the free space", path, errno);
+      if (error.code() == ErrorCode::kNotFound) error.set_hint("make this folder first");
+      throw error;
     }
     int64_t bytes;
     const bool fits =

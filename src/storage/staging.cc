@@ -116,9 +116,10 @@ std::optional<FileInfo> StagedOutput::State::check_final_name() const {
     error.set_hint("choose another name, or ask to overwrite it");
     throw error;
   }
-  if (there->is_regular) return there;
-  ValueError error("not overwritten: it is neither a file nor a folder", "choose another name",
-                   ErrorCode::kExists);
+  if (there->is_regular && is_checkpoint_file(*storage, final_path)) return there;
+  ValueError error(there->is_regular ? "not overwritten: the file is no checkpoint"
+                                     : "not overwritten: it is neither a file nor a folder",
+                   "choose another name", ErrorCode::kExists);
   if (there->is_directory) {
     const std::optional<std::string> stranger = find_stranger(*storage, final_path);
     if (!stranger) return there;
@@ -146,10 +147,8 @@ StagedOutput::StagedOutput(std::shared_ptr<Storage> storage, std::string final_p
                            bool overwrite) {
   const std::string name = base_name(final_path);
   if (name.empty() || name == "." || name == "..") {
-    ValueError error("cannot be the name of an output",
+    throw ValueError(fmt::format("'{}' cannot be the name of an output", printable(final_path)),
                      "end the path in the name of the file or folder to make");
-    error.set_path(final_path);
-    throw error;
   }
   while (final_path.ends_with('/')) final_path.pop_back();
   state_ = std::make_unique<State>(std::move(storage), std::move(final_path), kind, overwrite);

@@ -26,14 +26,14 @@ struct Scenario {
 };
 
 const Content& old_content(const Scenario& scenario) {
-  static const Content file{{"", test_bytes(5000, 1)}};
+  static const Content file{{"", "PK\3\4" + test_bytes(5000, 1)}};
   static const Content folder{
       {".metadata", "old"}, {"__0_0.distcp", test_bytes(5000, 1)}, {"gone.distcp", "gone"}};
   return scenario.kind == Kind::kFile ? file : folder;
 }
 
 const Content& new_content(const Scenario& scenario) {
-  static const Content file{{"", test_bytes(9000, 2)}};
+  static const Content file{{"", "PK\3\4" + test_bytes(9000, 2)}};
   static const Content folder{{".metadata", "new"},
                               {"__0_0.distcp", test_bytes(9000, 2)},
                               {"sharded/", ""},

@@ -89,7 +89,7 @@ TEST_F(Staging, ReplacesAFolderWhereThereIsNoExchange) {
 }
 
 TEST_F(Staging, ReplacesFilesByFoldersAndTheOtherWayRound) {
-  write_file(*storage_, "/out", "old");
+  write_file(*storage_, "/out", "PK\3\4 old");
   {
     StagedOutput output(storage_, "/out", Kind::kDirectory, true);
     make_folder(*storage_, output.path(), kNew);
@@ -98,10 +98,10 @@ TEST_F(Staging, ReplacesFilesByFoldersAndTheOtherWayRound) {
   EXPECT_EQ(all(*storage_), below("out", kNew));
   {
     StagedOutput output(storage_, "/out", Kind::kFile, true);
-    write_file(*storage_, output.path(), "file");
+    write_file(*storage_, output.path(), "PK\3\4 file");
     output.commit();
   }
-  EXPECT_EQ(all(*storage_), (Content{{"out", "file"}}));
+  EXPECT_EQ(all(*storage_), (Content{{"out", "PK\3\4 file"}}));
   {
     StagedOutput output(storage_, "/out", Kind::kFile, true);
     write_file(*storage_, output.path(), "other");
@@ -148,6 +148,16 @@ TEST_F(Staging, RefusesToReplaceAFolderThatIsNoCheckpoint) {
     EXPECT_THAT(error.what(), HasSubstr("/home: not overwritten: the folder holds 'thesis.tex'"));
   }
   EXPECT_EQ(all(*storage_), below("home", {{"config.json", ""}, {"thesis.tex", "years of work"}}));
+}
+
+TEST_F(Staging, RefusesToReplaceAFileThatIsNoCheckpoint) {
+  write_file(*storage_, "/thesis", "years of work");
+  for (const Kind kind : {Kind::kDirectory, Kind::kFile}) {
+    const Error error = error_of([&] { StagedOutput(storage_, "/thesis", kind, true); });
+    EXPECT_EQ(error.code(), ErrorCode::kExists);
+    EXPECT_THAT(error.what(), HasSubstr("/thesis: not overwritten: the file is no checkpoint"));
+  }
+  EXPECT_EQ(all(*storage_), (Content{{"thesis", "years of work"}}));
 }
 
 TEST_F(Staging, LooksAgainBeforeItReplacesAFolder) {

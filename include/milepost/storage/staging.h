@@ -32,8 +32,9 @@ class StagedOutput {
   // Throws StorageError: kLocked; kExists when something is at `final_path` and not `overwrite`; kNotFound
   // without the parent folder. ValueError kExists: with `overwrite`, an existing folder that holds anything
   // but files that a checkpoint has (names the first stranger), so that a slip cannot replace somebody's home
-  // folder; likewise for what is neither file nor folder. ValueError kBadArgument: `final_path` ends in "."
-  // or ".." or is "/".
+  // folder; likewise for a file that does not start as one of torch.save or safetensors does (an empty one
+  // may go), and for what is neither file nor folder. ValueError kBadArgument: `final_path` ends in "." or
+  // ".." or is "/".
   StagedOutput(std::shared_ptr<Storage> storage, std::string final_path, Kind kind, bool overwrite);
   // Without commit(): removes the staging folder, ignoring errors; the old state is intact.
   ~StagedOutput();
