@@ -105,7 +105,7 @@ class Matcher {
       if (marked ? code == kTuple : code >= kTuple1 && code <= kTuple3) {
         rest_.remove_prefix(1);
         put();
-        return marked || values->size() == static_cast<size_t>(code - kTuple1 + 1);
+        return marked || static_cast<int>(values->size()) == code - kTuple1 + 1;
       }
       int64_t value = 0;
       if (values->size() == kMaxDims || !integer(&value)) return false;
