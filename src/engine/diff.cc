@@ -20,6 +20,7 @@
 #include "engine/element_values.h"
 #include "engine/report_progress.h"
 #include "milepost/base/aligned_buffer.h"
+#include "milepost/base/error.h"
 #include "milepost/base/thread_pool.h"
 #include "milepost/catalog/layout.h"
 #include "milepost/engine/reader.h"
@@ -72,12 +73,13 @@ class Comparison {
  public:
   Comparison(const std::shared_ptr<const Checkpoint>& a, const std::shared_ptr<const Checkpoint>& b,
              const DiffOptions& options)
-      : a_(a), b_(b), options_(options) {
+      : a_(a), b_(b), options_(options), matched_(options.match.size()) {
     if (options.rtol || options.atol) tolerance_ = {options.rtol.value_or(0), options.atol.value_or(0)};
   }
 
   DiffReport run() {
     pair_names();
+    require_all_matched();
     cut_into_pieces();
     const int64_t affordable = options_.max_memory_bytes / (2 * (kPieceBytes + kWindowBytes));
     const int64_t wanted = options_.num_threads > 0 ? options_.num_threads : default_num_threads();
@@ -92,10 +94,21 @@ class Comparison {
   }
 
  private:
-  bool wanted(std::string_view name) const {
-    return options_.match.empty() ||
-           std::any_of(options_.match.begin(), options_.match.end(),
-                       [&](const std::string& glob) { return glob_match(glob, name); });
+  bool wanted(std::string_view name) {
+    bool any = options_.match.empty();
+    for (size_t i = 0; i < options_.match.size(); ++i) {
+      if (glob_match(options_.match[i], name)) any = matched_[i] = true;
+    }
+    return any;
+  }
+
+  // A slip in a glob must not pass for equality.
+  void require_all_matched() const {
+    for (size_t i = 0; i < matched_.size(); ++i) {
+      if (matched_[i]) continue;
+      throw ValueError(fmt::format("nothing in either checkpoint matches '{}'", printable(options_.match[i])),
+                       "see the names with `milepost inspect`");
+    }
   }
 
   void put(size_t slot, Difference::Kind kind, std::string_view name, std::string a, std::string b) {
@@ -251,6 +264,7 @@ class Comparison {
 
   const std::shared_ptr<const Checkpoint>&a_, &b_;
   const DiffOptions& options_;
+  std::vector<bool> matched_;  // by the globs of options_
   std::optional<Tolerance> tolerance_;
   std::vector<std::unique_ptr<Difference>> slots_;  // one an entry; null: no difference
   std::vector<Pair> pairs_;

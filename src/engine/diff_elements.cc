@@ -18,11 +18,12 @@ void note_first(ElementDifferences* found, int64_t index, const std::byte* a, in
   std::memcpy(found->b.data(), b, static_cast<size_t>(size_b));
 }
 
-void note_distance(ElementDifferences* found, double a, double b) {
-  const double distance = std::abs(a - b);
+// `parts`: 1, or 2 for complex numbers.
+void note_distance(ElementDifferences* found, const double* a, const double* b, int64_t parts) {
+  const double distance = parts == 1 ? std::abs(a[0] - b[0]) : std::hypot(a[0] - b[0], a[1] - b[1]);
   if (std::isnan(distance)) return;
   found->max_abs = std::max(found->max_abs, distance);
-  const double relative = distance / std::abs(b);
+  const double relative = distance / (parts == 1 ? std::abs(b[0]) : std::hypot(b[0], b[1]));
   if (!std::isnan(relative)) found->max_rel = std::max(found->max_rel, relative);
 }
 
@@ -31,6 +32,16 @@ bool within(double a, double b, const Tolerance& tolerance) {
   if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
   if (std::isinf(a) || std::isinf(b)) return false;
   return std::abs(a - b) <= tolerance.atol + tolerance.rtol * std::abs(b);
+}
+
+// Of two complex numbers, each real part first: by their distance in the plane. A number with a NaN in either
+// part is a NaN.
+bool complex_within(const double* a, const double* b, const Tolerance& tolerance) {
+  if (a[0] == b[0] && a[1] == b[1]) return true;
+  const bool nan_a = std::isnan(a[0]) || std::isnan(a[1]), nan_b = std::isnan(b[0]) || std::isnan(b[1]);
+  if (nan_a || nan_b) return nan_a && nan_b;
+  if (std::isinf(a[0]) || std::isinf(a[1]) || std::isinf(b[0]) || std::isinf(b[1])) return false;
+  return std::hypot(a[0] - b[0], a[1] - b[1]) <= tolerance.atol + tolerance.rtol * std::hypot(b[0], b[1]);
 }
 
 }  // namespace
@@ -53,9 +64,7 @@ ElementDifferences compare_bits(const std::byte* a, const std::byte* b, DType dt
       const std::byte *one = block_a + i * size, *other = block_b + i * size;
       if (std::memcmp(one, other, static_cast<size_t>(size)) == 0) continue;
       note_first(&found, begin + i, one, size, other, size);
-      for (int64_t part = i * parts; measured && part < (i + 1) * parts; ++part) {
-        note_distance(&found, values_a[part], values_b[part]);
-      }
+      if (measured) note_distance(&found, values_a + i * parts, values_b + i * parts, parts);
     }
   }
   return found;
@@ -72,15 +81,10 @@ ElementDifferences compare_within(const std::byte* a, DType dtype_a, const std::
     elements_as_doubles(a + begin * size_a, dtype_a, n, values_a);
     elements_as_doubles(b + begin * size_b, dtype_b, n, values_b);
     for (int64_t i = 0; i < n; ++i) {
-      bool equal = true;
-      for (int64_t part = i * parts; part < (i + 1) * parts; ++part) {
-        equal = equal && within(values_a[part], values_b[part], tolerance);
-      }
-      if (equal) continue;
+      const double *one = values_a + i * parts, *other = values_b + i * parts;
+      if (parts == 1 ? within(*one, *other, tolerance) : complex_within(one, other, tolerance)) continue;
       note_first(&found, begin + i, a + (begin + i) * size_a, size_a, b + (begin + i) * size_b, size_b);
-      for (int64_t part = i * parts; part < (i + 1) * parts; ++part) {
-        note_distance(&found, values_a[part], values_b[part]);
-      }
+      note_distance(&found, one, other, parts);
     }
   }
   return found;

@@ -169,6 +169,21 @@ TEST(Diff, LooksAtBothPartsOfComplexNumbers) {
   EXPECT_TRUE(diff(a, b, tolerance(0, 1)).equal());
 }
 
+TEST(Diff, MeasuresComplexNumbersInThePlane) {
+  const auto number = [](float real, float imaginary) {
+    return Builder().tensor<float>("w", DType::kComplex64, {1}, {real, imaginary}).make();
+  };
+  const DiffReport report = diff(number(0, 0), number(3, 4), tolerance(0, 4.5));
+  ASSERT_FALSE(report.equal());
+  EXPECT_EQ(report.differences[0].max_abs, 5);
+  EXPECT_EQ(report.differences[0].max_rel, 1);
+  EXPECT_TRUE(diff(number(0, 0), number(3, 4), tolerance(0, 5)).equal());
+  EXPECT_TRUE(diff(number(10, 1), number(10, 0), tolerance(0.1, 0)).equal());
+  EXPECT_TRUE(diff(number(kNanF, 0), number(1, kNanF), tolerance(0, 0)).equal());
+  EXPECT_FALSE(diff(number(kNanF, 0), number(1, 0), tolerance(9, 9)).equal());
+  EXPECT_FALSE(diff(number(kInfF, 0), number(kInfF, 1), tolerance(9, 9)).equal());
+}
+
 TEST(Diff, MergesPiecesTheSameOnAnyNumberOfThreads) {
   std::vector<float> values(3'000'000), other;
   std::iota(values.begin(), values.end(), 0.0F);
@@ -214,6 +229,15 @@ TEST(Diff, ComparesOnlyWhatMatches) {
   EXPECT_TRUE(diff(a, b, options).equal());
   options.match = {"a.*", "b.*"};
   EXPECT_FALSE(diff(a, b, options).equal());
+}
+
+TEST(Diff, RefusesAGlobThatMatchesNothing) {
+  const auto a = Builder().number("a.x", 1).make(), b = Builder().number("b.x", 1).make();
+  DiffOptions options;
+  options.match = {"b.*"};
+  EXPECT_FALSE(diff(a, b, options).equal());
+  options.match = {"b.*", "c.*"};
+  EXPECT_THROW(diff(a, b, options), ValueError);
 }
 
 TEST(Diff, RefusesToleranceThatIsNoNumber) {

@@ -69,9 +69,11 @@ DType target_dtype(const Catalog& catalog, const Catalog::Tensor& tensor, const 
   return *options.dtype;
 }
 
-// Why the target cannot hold a tensor of this dtype; empty when it can.
-std::string_view tensor_objection(CheckpointFormat to, DType dtype) {
+// Why the target cannot hold a tensor of this dtype and shape; empty when it can.
+std::string_view tensor_objection(CheckpointFormat to, DType dtype, DimsView shape) {
   if (to == CheckpointFormat::kSafetensors) {
+    // Safetensors counts the two values of a byte along the last dimension.
+    if (dtype == DType::kFloat4E2M1FNx2 && shape.empty()) return "safetensors cannot pair its two values";
     return dtype_info(dtype).safetensors.empty() ? "safetensors has no such dtype" : "";
   }
   return dtype_info(dtype).in_torch ? "" : "torch has no such dtype";
@@ -106,7 +108,7 @@ Selection select_entries(const Checkpoint& source, const ConvertOptions& options
       const Catalog::Tensor& info = catalog.tensors()[static_cast<size_t>(*tensor)];
       entry.tensor = *tensor;
       entry.dtype = target_dtype(catalog, info, options);
-      objection = tensor_objection(options.to, entry.dtype);
+      objection = tensor_objection(options.to, entry.dtype, info.shape);
       if (!objection.empty()) objection = fmt::format("{} ({})", objection, dtype_name(entry.dtype));
       if (objection.empty()) out.bytes_in += tensor_bytes(info);
     } else {

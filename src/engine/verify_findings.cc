@@ -14,7 +14,9 @@ void Findings::add(Finding::Severity severity, ErrorCode code, const Place& plac
 }
 
 void Findings::add(const Error& thrown, const Place& place) {
-  const bool refused = thrown.code() == ErrorCode::kRefusedGlobal;
+  // An entry that is refused is one that other programs can read; a whole file of which nothing can be listed
+  // is not checked at all.
+  const bool refused = thrown.code() == ErrorCode::kRefusedGlobal && !place.key.empty();
   const int64_t base = std::max<int64_t>(place.offset, 0);
   const Place where{place.path, place.key.empty() ? std::string_view(thrown.key()) : place.key,
                     thrown.offset() >= 0 ? base + thrown.offset() : place.offset};

@@ -213,6 +213,18 @@ TEST(Verify, WarnsOfAnEntryThatIsRefused) {
               ElementsAre(AllOf(HasSubstr("warning"), HasSubstr("'train_state.step'"), HasSubstr("open"))));
 }
 
+TEST(Verify, CallsMetadataOfUnknownClassesUnreadable) {
+  const TestCheckpoint checkpoint("dcp/plain_dtypes/ckpt");
+  std::string metadata = checkpoint.read(".metadata");
+  const size_t name = metadata.find("ChunkStorageMetadata");
+  ASSERT_NE(name, std::string::npos);
+  metadata[name] = 'X';
+  checkpoint.write(".metadata", metadata);
+  const VerifyReport report = check(checkpoint);
+  EXPECT_FALSE(report.sound());
+  EXPECT_THAT(texts(report), ElementsAre(AllOf(HasSubstr("error"), HasSubstr("XhunkStorageMetadata"))));
+}
+
 TEST(Verify, NotesWhereNoCrcWasTaken) {
   const TestCheckpoint folder("dcp/torch_save_files");
   const VerifyReport report = verify(StorageLocation{folder.where.storage, folder.path("direct_nocrc.pt")});

@@ -17,9 +17,10 @@
 namespace milepost {
 
 struct DiffOptions {
-  std::vector<std::string> match;  // globs over names; empty: all entries
+  std::vector<std::string> match;  // globs over names, each of which must match one; empty: all entries
   // With neither, elements are equal when their bytes are, and dtypes must agree. With either (the other then
-  // is 0): |a - b| <= atol + rtol * |b|, NaN equals NaN, and real dtypes may differ.
+  // is 0): |a - b| <= atol + rtol * |b|, of complex numbers the distance in the plane; NaN equals NaN, and
+  // real dtypes may differ.
   std::optional<double> rtol, atol;
   int num_threads = 0;  // 0: default_num_threads()
   // All buffers together, about 6 MiB a thread; a smaller number means fewer threads, but never less than
@@ -55,8 +56,9 @@ struct DiffReport {
 };
 
 // Threads: shares both checkpoints for the time of the call and runs a pool of its own; the report does not
-// depend on the number of threads. Throws ValueError for a negative or NaN tolerance, and what reading throws
-// (FormatError, StorageError, with the key): two checkpoints of which one is damaged are not compared.
+// depend on the number of threads. Throws ValueError for a negative or NaN tolerance and a glob that matches
+// no name of either, and what reading throws (FormatError, StorageError, with the key): two checkpoints of
+// which one is damaged are not compared.
 DiffReport diff(const std::shared_ptr<const Checkpoint>& a, const std::shared_ptr<const Checkpoint>& b,
                 const DiffOptions& options = {});
 
