@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "format/dcp_opcode_writer.h"
+#include "format/pickle_text.h"
+#include "milepost/base/error.h"
 #include "milepost/format/dcp.h"
 
 namespace milepost::dcp {
@@ -252,7 +254,9 @@ class MetadataWriter {
     out_.word(Word::kStorageMeta);
     out_.begin_state(Class::kStorageMeta);
     out_.word(Word::kCheckpointId);
-    out_.text(options.checkpoint_id);
+    // A folder's name may be any bytes, a text in a pickle may not.
+    out_.text(pickle::is_utf8(options.checkpoint_id) ? options.checkpoint_id
+                                                     : printable(options.checkpoint_id));
     out_.word(Word::kSaveId);
     out_.text(save_id);
     out_.word(Word::kLoadId);

@@ -165,6 +165,11 @@ TEST(DcpMetadataWriter, DerivesTheSaveIdFromTheContent) {
   EXPECT_EQ(read_back(write(catalog, {.checkpoint_id = "c", .save_id = "mine"})).save_id, "mine");
 }
 
+TEST(DcpMetadataWriter, EscapesACheckpointIdThatIsNoText) {
+  EXPECT_EQ(read_back(write({}, {.checkpoint_id = "a\xff", .save_id = {}})).checkpoint_id, "a\\xff");
+  EXPECT_EQ(read_back(write({}, {.checkpoint_id = "\u00e9", .save_id = {}})).checkpoint_id, "\u00e9");
+}
+
 TEST(DcpMetadataWriter, TakesAtMost150BytesAChunk) {
   constexpr int64_t kChunks = 20'000;
   Catalog catalog;

@@ -91,10 +91,25 @@ struct Directory {
   int64_t limit = 0;  // where the end records begin
 };
 
+// A length of 8 bytes, then a JSON object.
+bool starts_like_safetensors(const ByteSource& archive) {
+  std::array<std::byte, 9> first{};
+  if (archive.size() < 9) return false;
+  archive.read_at(0, first);
+  return load64(first.data()) < uint64_t{100'000'000} && first[8] == std::byte{'{'};
+}
+
 [[noreturn]] void throw_no_end(const ByteSource& archive) {
   std::array<std::byte, 4> first{};
   if (archive.size() >= 4) archive.read_at(0, first);
   if (load32(first.data()) != kLocalSignature) {
+    if (starts_like_safetensors(archive)) {
+      fail(
+          archive, ErrorCode::kUnsupported, 0, "these bytes are in the safetensors format, not a zip archive",
+          "give a safetensors file a name that ends in .safetensors; items of a .distcp file that were saved "
+          "with SerializationFormat.SAFETENSORS, which torch itself cannot load, must be saved again "
+          "without");
+    }
     fail(archive, ErrorCode::kBadFormat, 0, "not a zip archive: it neither starts nor ends like one",
          "torch.save files are zip archives since torch 1.6");
   }

@@ -87,6 +87,17 @@ TEST(ZipDirectory, RefusesWhatIsNoZip) {
   EXPECT_THROW(read_directory(empty), FormatError);
 }
 
+TEST(ZipDirectory, RefusesSafetensorsByName) {
+  MemorySource file(as_bytes(std::string_view("\x40\0\0\0\0\0\0\0{\"w\":{}}", 16)), "__0_0.distcp");
+  try {
+    read_directory(file);
+    FAIL();
+  } catch (const FormatError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(error.what(), HasSubstr("safetensors"));
+  }
+}
+
 TEST(ZipDirectory, RefusesEveryTruncation) {
   for (bool zip64 : {false, true}) {
     TestArchive archive = two_records();
