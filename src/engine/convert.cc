@@ -40,8 +40,8 @@ bool is_single_file(const ConvertOptions& options, const std::string& destinatio
 }
 
 void check_options(const ConvertOptions& options) {
-  if (options.files < 1 || options.files > 10'000)
-    throw ValueError("the number of files must lie in 1 to 10000");
+  if (options.files < 0 || options.files > 10'000)
+    throw ValueError("the number of files must lie in 1 to 10000, or be 0 to go by size");
   if (options.shard_size_bytes < 1) throw ValueError("the shard size must be positive");
   if (options.max_memory_bytes < int64_t{16} << 20) throw ValueError("at least 16 MiB of memory are needed");
   if (options.dtype &&
