@@ -1,9 +1,11 @@
 // A torch.save file holds one nested object: entries are placed by their paths (mapping keys and list
-// positions), tensors get a storage each, tied ones share it.
+// positions), tensors get a storage each, tied ones
+// share it. What was a torch.save file keeps its own nesting.
 #include <fmt/format.h>
 
 #include <map>
 #include <tuple>
+#include <unordered_map>
 
 #include "engine/convert_plan.h"
 #include "engine/object_storages.h"
@@ -107,8 +109,10 @@ class TorchPlan {
     }
   }
 
-  OutputSet finish(const Node& root, const std::string& file_name) {
-    auto document = std::make_shared<pickle::Document>(builder_.finish(build(root, builder_)));
+  pickle::Builder& builder() { return builder_; }
+
+  OutputSet finish(const pickle::Value* root, const std::string& file_name) {
+    auto document = std::make_shared<pickle::Document>(builder_.finish(root));
     const std::string stem = file_name.substr(0, file_name.find_last_of('.'));
     file_.image =
         torch_zip::pth_image(file_name, stem.empty() ? "archive" : stem, document->root(), storage_bytes_);
@@ -149,17 +153,72 @@ class TorchPlan {
   std::map<std::tuple<uint32_t, int64_t, int64_t, DType>, int64_t> tied_;
 };
 
+// The source's own nesting with new leaves, so that a torch.save file keeps what paths do not tell: keys that
+// are numbers (an optimizer's state), ordered dicts, empty ones.
+class Rebuilder {
+ public:
+  Rebuilder(const Catalog& catalog, std::unordered_map<std::string_view, const pickle::Value*> leaves,
+            pickle::Builder& builder)
+      : catalog_(catalog), leaves_(std::move(leaves)), builder_(builder) {}
+
+  // nullptr: nothing below `value` was selected.
+  const pickle::Value* rebuild(const pickle::Value& value, const std::string& name, bool is_root) {
+    if (value.kind() == pickle::Kind::kDict) return rebuild_dict(value, name, is_root);
+    if (const auto leaf = leaves_.find(name); leaf != leaves_.end()) return leaf->second;
+    if (value.kind() != pickle::Kind::kList || catalog_.find_object(name)) return nullptr;
+    std::vector<const pickle::Value*> items;
+    bool any = false;
+    for (int64_t i = 0; i < value.size(); ++i) {
+      const pickle::Value* item = rebuild(value.item(i), child_name(name, std::to_string(i), is_root), false);
+      any |= item != nullptr;
+      items.push_back(item != nullptr ? item : builder_.none());
+    }
+    return any ? builder_.list(items) : nullptr;
+  }
+
+ private:
+  static std::string child_name(const std::string& name, const std::string& key, bool is_root) {
+    return is_root ? key : name + "." + key;
+  }
+
+  const pickle::Value* rebuild_dict(const pickle::Value& value, const std::string& name, bool is_root) {
+    std::vector<const pickle::Value*> items;
+    for (int64_t i = 0; i < value.size(); ++i) {
+      const std::string key = torch_zip::key_text(value.key(i));
+      const pickle::Value* item = rebuild(value.value(i), child_name(name, key, is_root), false);
+      if (item == nullptr) continue;
+      items.push_back(builder_.copy(value.key(i)));
+      items.push_back(item);
+    }
+    if (items.empty() && value.size() > 0 && !is_root) return nullptr;
+    const bool is_ordered = value.class_name() == "collections OrderedDict";
+    return builder_.dict(items, is_ordered ? value.class_name() : std::string_view());
+  }
+
+  const Catalog& catalog_;
+  std::unordered_map<std::string_view, const pickle::Value*> leaves_;
+  pickle::Builder& builder_;
+};
+
 }  // namespace
 
 OutputSet plan_torch_output(const std::shared_ptr<const Checkpoint>& source, const Selection& selection,
                             const std::string& file_name) {
   TorchPlan plan(source);
+  std::unordered_map<std::string_view, const pickle::Value*> leaves;
+  for (const Selection::Entry& entry : selection.entries) {
+    leaves.emplace(entry.name, entry.tensor >= 0 ? plan.tensor(entry) : plan.object(entry));
+  }
+  if (const pickle::Value* nested = source->nested()) {
+    return plan.finish(
+        Rebuilder(source->catalog(), std::move(leaves), plan.builder()).rebuild(*nested, {}, true),
+        file_name);
+  }
   Node root;
   for (const Selection::Entry& entry : selection.entries) {
-    const pickle::Value* value = entry.tensor >= 0 ? plan.tensor(entry) : plan.object(entry);
-    place(root, entry.name, source->catalog().path(entry.name), value);
+    place(root, entry.name, source->catalog().path(entry.name), leaves.at(entry.name));
   }
-  return plan.finish(root, file_name);
+  return plan.finish(build(root, plan.builder()), file_name);
 }
 
 }  // namespace milepost

@@ -11,6 +11,7 @@ void open_torch_file(OpenedParts& parts, const std::string& file_name) {
   parts.catalog = std::move(pth.catalog);
   auto document = std::make_shared<const pickle::Document>(std::move(pth.document));
   for (const pickle::Value* value : pth.object_values) parts.objects.push_back({document, value, file});
+  parts.document = std::move(document);
   parts.details.emplace_back("writer", "torch.save");
 }
 

@@ -22,6 +22,7 @@ struct OpenedParts {
   Catalog catalog;
   std::vector<std::string> warnings;
   std::vector<std::pair<std::string, std::string>> details;
+  std::shared_ptr<const pickle::Document> document;  // of a torch.save file
   std::vector<ObjectValue> objects;  // decoded already (torch.save files, memory); empty: decoded on demand
 };
 
@@ -35,6 +36,9 @@ class OpenedCheckpoint final : public Checkpoint {
   const std::vector<std::string>& warnings() const override { return parts_.warnings; }
   const std::vector<std::pair<std::string, std::string>>& details() const override { return parts_.details; }
   std::shared_ptr<const ByteSource> open_file(uint32_t file) const override;
+  const pickle::Value* nested() const override {
+    return parts_.document == nullptr ? nullptr : &parts_.document->root();
+  }
   ObjectValue read_object(int64_t object, bool keep_unknown_globals) const override;
 
   // A file that is open already; memory checkpoints preset all of theirs.

@@ -102,23 +102,6 @@ class Flattener {
       fail(ErrorCode::kTooLarge, "shared values unfold to far more entries than the file holds");
   }
 
-  std::string key_text(const Value& key) {
-    switch (key.kind()) {
-      case Kind::kString:
-      case Kind::kBigInt:
-        return std::string(key.text());
-      case Kind::kInt:
-        return fmt::format("{}", key.as_int());
-      case Kind::kBool:
-        return key.as_bool() ? "True" : "False";
-      case Kind::kNone:
-        return "None";
-      default:
-        fail(ErrorCode::kUnsupported,
-             fmt::format("a dict has {} for a key; only text and whole numbers are", describe(key)));
-    }
-  }
-
   void add_tensor(const pickle::TensorRef& ref) {
     View view(ref);
     const TensorPickle& tensor = view.tensor;
@@ -164,6 +147,24 @@ class Flattener {
 };
 
 }  // namespace
+
+std::string key_text(const Value& key) {
+  switch (key.kind()) {
+    case Kind::kString:
+    case Kind::kBigInt:
+      return std::string(key.text());
+    case Kind::kInt:
+      return fmt::format("{}", key.as_int());
+    case Kind::kBool:
+      return key.as_bool() ? "True" : "False";
+    case Kind::kNone:
+      return "None";
+    default:
+      throw FormatError(
+          ErrorCode::kUnsupported,
+          fmt::format("a dict has {} for a key; only text and whole numbers are", describe(key)));
+  }
+}
 
 PthFile read_pth(const ByteSource& file, std::string path_in_catalog) {
   Archive archive(file);

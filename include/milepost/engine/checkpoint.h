@@ -67,6 +67,9 @@ class Checkpoint {
   // kMissingFile when it is absent.
   virtual std::shared_ptr<const ByteSource> open_file(uint32_t file) const = 0;
 
+  // The nested object that a torch.save file holds, tensors as kTensor; nullptr for other formats.
+  virtual const pickle::Value* nested() const = 0;
+
   // Decodes an object entry; unknown globals are refused (kRefusedGlobal with the entry's key) unless
   // `keep_unknown_globals`.
   virtual ObjectValue read_object(int64_t object, bool keep_unknown_globals = false) const = 0;

@@ -74,6 +74,10 @@ struct PthFile {
 // much more than the file holds. Cost: one read for each storage.
 PthFile read_pth(const ByteSource& file, std::string path_in_catalog);
 
+// The text by which an entry below the dict key `key` is named: str(key). Throws FormatError kUnsupported for
+// keys that are neither text, nor whole numbers, nor None.
+std::string key_text(const pickle::Value& key);
+
 // ---- writing ----
 
 // Framing of one DCP tensor item: head + payload + tail. The total is a multiple of 64, so that items laid
