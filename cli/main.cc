@@ -1,6 +1,8 @@
 // milepost: looks into checkpoints, checks, compares and converts them. This file: the table of commands, and
 // how a run ends.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -156,4 +158,11 @@ int main(int argc, char** argv) {
 }  // namespace
 }  // namespace milepost::cli
 
-int main(int argc, char** argv) { return milepost::cli::main(argc, argv); }
+int main(int argc, char** argv) {
+  // A file that the tool opens must never become its standard output or error because these were closed.
+  for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
+    if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) != fd)
+      return 4;
+  }
+  return milepost::cli::main(argc, argv);
+}

@@ -51,6 +51,14 @@ void check_options(const ConvertOptions& options) {
   }
 }
 
+// An output inside its own source would change the source.
+void require_apart(const Checkpoint& source, const std::string& destination) {
+  const std::string inside = source.path() + (source.path().ends_with('/') ? "" : "/");
+  if (source.format() == CheckpointFormat::kMemory || !destination.starts_with(inside)) return;
+  ValueError error("the destination lies inside the source", "choose a place beside it");
+  throw error;
+}
+
 void require_space(const ConvertReport& report, const std::string& path) {
   if (report.disk_bytes_needed <= report.disk_bytes_free) return;
   StorageError error(ErrorCode::kNoSpace,
@@ -86,6 +94,7 @@ ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, const Sto
                       const ConvertOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   check_options(options);
+  require_apart(*source, location.path);
   const bool single_file = is_single_file(options, location.path);
   const Selection selection = select_entries(*source, options);
   require_sound(*source, selection);
