@@ -26,7 +26,7 @@ class Builder {
   template <typename T>
   Builder& tensor(const std::string& name, DType dtype, Dims shape, const std::vector<T>& values) {
     ByteVector bytes(values.size() * sizeof(T));
-    std::memcpy(bytes.data(), values.data(), bytes.size());
+    if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
     return tensor(name, dtype, std::move(shape), std::move(bytes));
   }
   Builder& tensor(const std::string& name, DType dtype, Dims shape, ByteVector bytes) {

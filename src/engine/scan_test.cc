@@ -19,7 +19,7 @@ using ::testing::DoubleNear;
 template <typename T>
 std::shared_ptr<const Checkpoint> one_tensor(DType dtype, Dims shape, const std::vector<T>& values) {
   ByteVector bytes(values.size() * sizeof(T));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
+  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
   Catalog catalog;
   const auto size = static_cast<int64_t>(bytes.size());
   const uint32_t file = catalog.add_file("memory", size);
