@@ -21,13 +21,17 @@ constexpr int64_t kMaxListLength = 10'000'000;
 // A node of the nested state dict: a leaf, or children by key in order of first appearance.
 struct Node {
   const pickle::Value* leaf = nullptr;
-  std::vector<std::pair<PathElement, Node>> children;
+  std::vector<PathElement> keys;
+  std::vector<Node> children;  // by position in keys
   std::map<PathElement, size_t> index;
 
   Node& child(const PathElement& key) {
     const auto [it, added] = index.try_emplace(key, children.size());
-    if (added) children.emplace_back(key, Node());
-    return children[it->second].second;
+    if (added) {
+      keys.push_back(key);
+      children.emplace_back();
+    }
+    return children[it->second];
   }
 };
 
@@ -43,7 +47,7 @@ void place(Node& root, std::string_view name, const KeyPath& path, const pickle:
   Node* node = &root;
   for (const PathElement& element : path) {
     if (node->leaf != nullptr) throw_conflict(name);
-    if (!node->children.empty() && node->children[0].first.index() != element.index()) throw_conflict(name);
+    if (!node->children.empty() && node->keys[0].index() != element.index()) throw_conflict(name);
     const int64_t* position = std::get_if<int64_t>(&element);
     if (position != nullptr && (node == &root || *position < 0 || *position > kMaxListLength))
       throw_conflict(name);
@@ -56,18 +60,18 @@ void place(Node& root, std::string_view name, const KeyPath& path, const pickle:
 const pickle::Value* build(const Node& node, pickle::Builder& builder) {
   if (node.leaf != nullptr) return node.leaf;
   std::vector<const pickle::Value*> items;
-  if (!node.children.empty() && std::holds_alternative<int64_t>(node.children[0].first)) {
+  if (!node.children.empty() && std::holds_alternative<int64_t>(node.keys[0])) {
     int64_t length = 0;
-    for (const auto& [key, child] : node.children) length = std::max(length, std::get<int64_t>(key) + 1);
+    for (const PathElement& key : node.keys) length = std::max(length, std::get<int64_t>(key) + 1);
     items.assign(static_cast<size_t>(length), builder.none());
-    for (const auto& [key, child] : node.children) {
-      items[static_cast<size_t>(std::get<int64_t>(key))] = build(child, builder);
+    for (size_t i = 0; i < node.keys.size(); ++i) {
+      items[static_cast<size_t>(std::get<int64_t>(node.keys[i]))] = build(node.children[i], builder);
     }
     return builder.list(items);
   }
-  for (const auto& [key, child] : node.children) {
-    items.push_back(builder.string(std::get<std::string>(key)));
-    items.push_back(build(child, builder));
+  for (size_t i = 0; i < node.keys.size(); ++i) {
+    items.push_back(builder.string(std::get<std::string>(node.keys[i])));
+    items.push_back(build(node.children[i], builder));
   }
   return builder.dict(items);
 }
