@@ -5,12 +5,16 @@
 // bench/run.py can interleave them with the peers in one run:
 //
 //   build BYTES                      a state of about that many bytes (bench/statedict.py's shapes): bf16
-//   weight, three fp32 states and a step a parameter, six numbers save DIR RANKS FILES sync|nosync Milepost's
-//   four-step save of the state, sharded on dim 0 write DIR FILES buffered|direct sync|nosync   the limit:
-//   the same tensors written one after another into FILES files, a thread each load DIR RANKS Milepost's load
-//   into the same memory, as RANKS ranks would ask for it read DIR                         the limit: reads
-//   what `write` left into the same memory, a thread a file safetensors-save FILE, safetensors-load FILE the
-//   bf16 weights alone fill VALUE | checksum | drop DIR | remove DIR
+//                                    weight, three fp32 states and a step a parameter, six numbers
+//   save DIR RANKS FILES sync|nosync Milepost's four-step save of the state, sharded on dim 0
+//   write DIR FILES buffered|direct sync|nosync
+//                                    the limit: the same tensors written one after another into FILES
+//                                    files, a thread each
+//   load DIR RANKS                   Milepost's load into the same memory, as RANKS ranks would ask for it
+//   read DIR                         the limit: reads what `write` left into the same memory, a thread a file
+//   safetensors-save FILE, safetensors-load FILE
+//                                    the bf16 weights alone
+//   fill VALUE | checksum | drop DIR | remove DIR
 #include <fcntl.h>
 #include <sys/uio.h>
 #include <unistd.h>

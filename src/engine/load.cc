@@ -5,9 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
+#include <tuple>
 #include <unordered_set>
 
+#include "engine/report_progress.h"
 #include "milepost/base/error.h"
 #include "milepost/base/thread_pool.h"
 #include "milepost/engine/reader.h"
@@ -31,6 +32,12 @@ struct Piece {
 bool is_row_major(const LoadTarget& target) {
   if (target.strides.empty()) return true;
   const Dims dense = row_major_strides(target.box.sizes);
+  if (target.strides.size() != dense.size()) {
+    ValueError error(
+        fmt::format("{} strides are given for {} dimensions", target.strides.size(), dense.size()));
+    error.set_key(target.name);
+    throw error;
+  }
   for (size_t d = 0; d < dense.size(); ++d) {
     if (target.box.sizes[d] > 1 && target.strides[d] != dense[d]) return false;
   }
@@ -144,19 +151,24 @@ class Worker {
  public:
   explicit Worker(const std::shared_ptr<const Checkpoint>& checkpoint) : reader_(checkpoint) {}
 
-  void read(const LoadTarget& target, const Piece& piece) {
+  // Returns the stored bytes that it was about.
+  int64_t read(const LoadTarget& target, const Piece& piece) {
     const DType stored = reader_.checkpoint().catalog().tensors()[static_cast<size_t>(piece.tensor)].dtype;
-    if (piece.end < 0) return read_strided(target, piece.tensor, stored);
     const int64_t size = is_sub_byte(stored) ? 1 : dtype_size(stored);
+    if (piece.end < 0) {
+      read_strided(target, piece.tensor, stored);
+      return target.box.num_elements() * size;
+    }
     if (stored == target.dtype) {
       reader_.read_linear(piece.tensor, target.box, piece.begin * size, piece.end * size,
                           target.data + piece.begin * size);
-      return;
+      return (piece.end - piece.begin) * size;
     }
     if (scratch_.size() == 0) scratch_ = AlignedBuffer(kPieceBytes);
     reader_.read_linear(piece.tensor, target.box, piece.begin * size, piece.end * size, scratch_.data());
     cast(target.data + piece.begin * dtype_size(target.dtype), target.dtype, scratch_.data(), stored,
          piece.end - piece.begin);
+    return (piece.end - piece.begin) * size;
   }
 
   int64_t bytes_read() const { return reader_.bytes_read(); }
@@ -193,33 +205,44 @@ class Worker {
   AlignedBuffer scratch_;
 };
 
-}  // namespace
+// Throws for what would write outside the caller's memory.
+void require_usable(const Catalog::Tensor& saved, const LoadTarget& target) {
+  const bool dense = is_row_major(target);
+  if (!is_sub_byte(saved.dtype) || (dense && target.box == Box::whole(saved.shape))) return;
+  ValueError error(fmt::format("{} tensors can only be loaded whole and row-major", dtype_name(saved.dtype)));
+  error.set_key(target.name);
+  throw error;
+}
 
-LoadReport load(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<LoadTarget>& targets,
-                const LoadOptions& options) {
-  const Catalog& catalog = checkpoint->catalog();
-  LoadReport report;
+bool is_castable(DType saved, DType wanted, const LoadOptions& options) {
+  if (saved == wanted) return true;
+  return cast_is_supported(saved, wanted) && (options.allow_lossy_cast || cast_is_lossless(saved, wanted));
+}
+
+// Fills the report but for bytes_read. Throws when checkpoint and targets do not fit.
+std::vector<Piece> match(const Checkpoint& checkpoint, const std::vector<LoadTarget>& targets,
+                         const LoadOptions& options, LoadReport& report) {
+  const Catalog& catalog = checkpoint.catalog();
   Differences differences;
   std::vector<Piece> pieces;
   std::unordered_set<std::string_view> wanted;
   for (size_t i = 0; i < targets.size(); ++i) {
     const LoadTarget& target = targets[i];
+    const bool first = wanted.insert(target.name).second;
     const std::optional<int64_t> tensor = catalog.find_tensor(target.name);
     if (!tensor) {
-      if (wanted.insert(target.name).second) report.missing.push_back(target.name);
+      if (first) report.missing.push_back(target.name);
       continue;
     }
-    wanted.insert(target.name);
     const Catalog::Tensor& saved = catalog.tensors()[static_cast<size_t>(*tensor)];
     if (saved.shape != target.shape) {
       differences.shape(saved, target);
     } else if (!box_fits(target.box, saved.shape)) {
       differences.box(target);
-    } else if (saved.dtype != target.dtype &&
-               (!cast_is_supported(saved.dtype, target.dtype) ||
-                (!options.allow_lossy_cast && !cast_is_lossless(saved.dtype, target.dtype)))) {
+    } else if (!is_castable(saved.dtype, target.dtype, options)) {
       differences.cast(saved, target);
     } else {
+      require_usable(saved, target);
       add_pieces(catalog, target, static_cast<int64_t>(i), *tensor, &pieces);
       report.bytes_wanted += target.box.num_elements() * dtype_info(saved.dtype).bits / 8;
     }
@@ -227,25 +250,31 @@ LoadReport load(const std::shared_ptr<const Checkpoint>& checkpoint, const std::
   for (std::string_view name : catalog.names_in_order()) {
     if (!wanted.contains(name) && catalog.find_tensor(name)) report.unexpected.emplace_back(name);
   }
-  differences.throw_if_any(checkpoint->path(), report, options);
-
+  differences.throw_if_any(checkpoint.path(), report, options);
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
     return std::tie(a.file, a.offset, a.target, a.begin) < std::tie(b.file, b.offset, b.target, b.begin);
   });
-  if (options.progress != nullptr) options.progress->total_bytes += report.bytes_wanted;
-  const std::vector<size_t> starts = group(pieces, catalog);
+  return pieces;
+}
+
+}  // namespace
+
+LoadReport load(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<LoadTarget>& targets,
+                const LoadOptions& options) {
+  LoadReport report;
+  const std::vector<Piece> pieces = match(*checkpoint, targets, options, report);
+  expect_bytes(options.progress, report.bytes_wanted);
+  const std::vector<size_t> starts = group(pieces, checkpoint->catalog());
   ThreadPool pool(options.num_threads > 0 ? options.num_threads : default_num_threads());
   std::vector<std::unique_ptr<Worker>> workers(static_cast<size_t>(pool.num_threads()));
   pool.run(static_cast<int64_t>(starts.size()) - 1, [&](int64_t task, int index) {
     auto& worker = workers[static_cast<size_t>(index)];
     if (worker == nullptr) worker = std::make_unique<Worker>(checkpoint);
     for (size_t i = starts[static_cast<size_t>(task)]; i < starts[static_cast<size_t>(task) + 1]; ++i) {
-      if (options.progress != nullptr && options.progress->cancel) throw Error(ErrorCode::kIo, "cancelled");
-      worker->read(targets[static_cast<size_t>(pieces[i].target)], pieces[i]);
+      advance(options.progress, worker->read(targets[static_cast<size_t>(pieces[i].target)], pieces[i]));
     }
   });
   for (const auto& worker : workers) report.bytes_read += worker == nullptr ? 0 : worker->bytes_read();
-  if (options.progress != nullptr) options.progress->done_bytes += report.bytes_wanted;
   return report;
 }
 

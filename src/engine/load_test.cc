@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "engine/test_memory.h"
 #include "milepost/base/error.h"
 #include "milepost/engine/save.h"
 
@@ -152,6 +153,49 @@ TEST_F(LoadTest, RefusesLossyCastsWhenAsked) {
   } catch (const ValueError& error) {
     EXPECT_EQ(error.code(), ErrorCode::kLossyCast);
   }
+}
+
+TEST_F(LoadTest, RefusesStridesThatAreNotOneADimension) {
+  const auto checkpoint = saved(where_, Dims{4, 2}, {4});
+  std::vector<float> memory(8, -1);
+  auto* data = reinterpret_cast<std::byte*>(memory.data());
+  try {
+    load(checkpoint, {{"w", DType::kFloat32, {4, 2}, Box::whole(Dims{4, 2}), data, {1}}});
+    FAIL();
+  } catch (const ValueError& error) {
+    EXPECT_EQ(error.key(), "w");
+  }
+  EXPECT_EQ(memory[0], -1);
+}
+
+TEST_F(LoadTest, RefusesPartsOfTensorsOfSixBitElements) {
+  MemoryCheckpoint memory;
+  memory.tensor("codes", DType::kFloat6E2M3, Dims{8}, std::vector<uint8_t>{1, 2, 3, 4, 5, 6});
+  const auto checkpoint = memory.open();
+  std::vector<std::byte> bytes(6);
+  load(checkpoint, {{"codes", DType::kFloat6E2M3, {8}, Box::whole(Dims{8}), bytes.data(), {}}});
+  EXPECT_EQ(bytes[5], std::byte{6});
+  EXPECT_THROW(load(checkpoint, {{"codes", DType::kFloat6E2M3, {8}, {{4}, {4}}, bytes.data(), {}}}),
+               ValueError);
+}
+
+TEST_F(LoadTest, CountsProgressAndStopsWhenCancelled) {
+  const auto checkpoint = saved(where_, Dims{64, 8192}, {40, 24});
+  std::vector<float> memory(64 * 8192);
+  const std::vector<LoadTarget> targets = {{"w",
+                                            DType::kFloat32,
+                                            {64, 8192},
+                                            Box::whole(Dims{64, 8192}),
+                                            reinterpret_cast<std::byte*>(memory.data()),
+                                            {}}};
+  Progress progress;
+  LoadOptions options;
+  options.progress = &progress;
+  load(checkpoint, targets, options);
+  EXPECT_EQ(progress.total_bytes, 64 * 8192 * 4);
+  EXPECT_EQ(progress.done_bytes, progress.total_bytes);
+  progress.cancel = true;
+  EXPECT_THROW(load(checkpoint, targets, options), Error);
 }
 
 TEST_F(LoadTest, NamesTheMissingFileItsTensorAndRows) {

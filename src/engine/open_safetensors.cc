@@ -29,6 +29,7 @@ struct Piece {
 class PieceTable {
  public:
   void add(Piece piece, const std::string& path) {
+    require_offsets_in_range(piece.entry, path);
     const auto [it, added] = index_.try_emplace(piece.entry.name, pieces_.size());
     if (added) {
       pieces_.push_back({std::move(piece)});
@@ -64,17 +65,21 @@ class PieceTable {
   }
 
  private:
+  static void require_offsets_in_range(const safetensors::Entry& entry, const std::string& path) {
+    for (size_t d = 0; d < entry.saved_offsets.size(); ++d) {
+      int64_t end;
+      if (checked_add(entry.saved_offsets[d], entry.shape[d], &end)) continue;
+      FormatError error(ErrorCode::kTooLarge, "a saved offset is out of range");
+      error.set_path(path).set_key(entry.name);
+      throw error;
+    }
+  }
+
   static Dims full_shape(const std::vector<Piece>& pieces) {
     Dims shape = pieces[0].entry.shape;
     for (const Piece& piece : pieces) {
       for (size_t d = 0; d < piece.entry.saved_offsets.size(); ++d) {
-        int64_t end;
-        if (!checked_add(piece.entry.saved_offsets[d], piece.entry.shape[d], &end)) {
-          FormatError error(ErrorCode::kTooLarge, "a saved offset is out of range");
-          error.set_key(piece.entry.name);
-          throw error;
-        }
-        shape[d] = std::max(shape[d], end);
+        shape[d] = std::max(shape[d], piece.entry.saved_offsets[d] + piece.entry.shape[d]);
       }
     }
     return shape;

@@ -38,7 +38,8 @@ struct TensorReader::State {
   std::shared_ptr<const Checkpoint> checkpoint;
   StridedReader reader;
   int64_t window_bytes;
-  std::unordered_map<int64_t, StoredChunk> resolved;
+  std::unordered_map<int64_t, StoredChunk> resolved;  // without their files, but for `current`
+  StoredChunk* current = nullptr;
   int64_t finder_tensor = -1;
   std::optional<ChunkFinder> finder;
   std::vector<ChunkFinder::Hit> hits;
@@ -52,11 +53,20 @@ struct TensorReader::State {
     return checkpoint->catalog().tensors()[static_cast<size_t>(index)];
   }
 
+  // Valid until the next call. Only one chunk at a time keeps its file open: a tensor may lie in thousands.
   const StoredChunk& resolve(int64_t tensor_index, int64_t chunk) {
-    const auto it = resolved.find(chunk);
-    if (it != resolved.end()) return it->second;
-    if (resolved.size() >= kMaxResolved) resolved.clear();
-    return resolved.emplace(chunk, resolve_chunk(*checkpoint, tensor_index, chunk)).first->second;
+    auto it = resolved.find(chunk);
+    if (it != resolved.end() && &it->second == current) return *current;
+    if (current != nullptr) current->file.reset();
+    current = nullptr;
+    if (it == resolved.end()) {
+      if (resolved.size() >= kMaxResolved) resolved.clear();
+      it = resolved.emplace(chunk, resolve_chunk(*checkpoint, tensor_index, chunk)).first;
+    } else {
+      it->second.file = checkpoint->open_file(checkpoint->catalog().chunk_location(chunk).file);
+    }
+    current = &it->second;
+    return *current;
   }
 
   const std::vector<ChunkFinder::Hit>& find(int64_t tensor_index, const Box& box) {
@@ -156,15 +166,15 @@ void TensorReader::read(int64_t tensor, const Box& box, std::byte* dst, DimsView
 void TensorReader::read_linear(int64_t tensor, const Box& box, int64_t begin, int64_t end, std::byte* dst) {
   if (begin >= end) return;
   const Catalog::Tensor& info = state_->tensor(tensor);
-  if (const StoredChunk* whole = state_->whole_chunk(tensor, box)) {
-    try {
+  try {
+    if (const StoredChunk* whole = state_->whole_chunk(tensor, box)) {
       whole->file->read_at(whole->payload_offset + begin, {dst, static_cast<size_t>(end - begin)});
-    } catch (Error& error) {
-      error.set_key(info.name);
-      throw;
+      state_->reader.count(end - begin);
+      return;
     }
-    state_->reader.count(end - begin);
-    return;
+  } catch (Error& error) {
+    error.set_key(info.name);
+    throw;
   }
   const int64_t element_size = is_sub_byte(info.dtype) ? 1 : dtype_size(info.dtype);
   std::vector<Box>& pieces = state_->pieces;

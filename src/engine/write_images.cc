@@ -1,11 +1,11 @@
 // How files are written:
 //
 // 1. All files are cut into blocks. As many files as there are workers are written at once, their blocks
-// taken in turn: a file system
-//    lets one writer at a time into a file.
+//    taken in turn: a file system lets one writer at a time into a file.
 // 2. A worker fills the payload bytes of its block, and takes the CRC of each piece while it is in the cache.
 // 3. It waits until the blocks before it in the file have handed in their CRCs, adds its own, and lets the
-// next one go on. (Blocks start in order, so whoever is waited for is at work.)
+//    next one go on. (Blocks start in order, so whoever is waited for is at work.) A block that fails stops
+//    those after it only, so that the error reported does not depend on who was faster.
 // 4. Now every payload before any literal of the block is complete: the literals are rendered.
 // 5. The block is written; the worker that writes a file's last block cuts it to size, syncs and closes it.
 #include "engine/write_images.h"
@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <limits>
 #include <mutex>
 
 #include "engine/block_order.h"
@@ -32,8 +33,8 @@ constexpr int64_t kBufferedBlock = 1 << 20;   // stays in the second-level cache
 constexpr int64_t kCopyBytes = 256 << 10;     // copied and checksummed at a time
 constexpr int64_t kPerWorkerExtra = 4 << 20;  // window and cast scratch of a PayloadFiller, rendered literals
 
-// Thrown by a worker that waited for a block which failed; never seen by callers, since the failed block
-// comes first.
+// Thrown for a block that comes after a failed one of its file; never seen by callers, since the pool
+// rethrows the failure of the first block.
 struct Aborted {};
 
 struct FileState {
@@ -47,7 +48,7 @@ struct FileState {
   std::vector<uint32_t> crcs;
   int64_t next_block = 0;  // whose turn it is to hand in CRCs
   int64_t blocks_left = 0;
-  bool failed = false;
+  int64_t failed_block = std::numeric_limits<int64_t>::max();  // the first that failed
 };
 
 // One stretch of a block that comes from a payload.
@@ -113,7 +114,7 @@ class ImageWriter {
         write_block(state, place.block, workers_[static_cast<size_t>(worker)]);
       } catch (...) {
         std::lock_guard lock(state.mutex);
-        state.failed = true;
+        state.failed_block = std::min(state.failed_block, place.block);
         state.turn.notify_all();
         throw;
       }
@@ -134,9 +135,9 @@ class ImageWriter {
     return storage_.open_write(path, {size, options_.direct});
   }
 
-  WritableFile& open_file(FileState& state) {
+  WritableFile& open_file(FileState& state, int64_t block) {
     std::lock_guard lock(state.mutex);
-    if (state.failed) throw Aborted{};
+    if (state.failed_block < block) throw Aborted{};
     if (state.out == nullptr) {
       const FileImage& image = *state.file->image;
       state.out = &state == &files_[0] ? std::move(first_) : open(*state.path, image.size());
@@ -149,7 +150,7 @@ class ImageWriter {
     if (options_.progress != nullptr && options_.progress->cancel) {
       throw Error(ErrorCode::kIo, "cancelled; the destination is as it was");
     }
-    WritableFile& out = open_file(state);
+    WritableFile& out = open_file(state, block);
     const FileImage& image = *state.file->image;
     const int64_t begin = block * block_bytes_, end = std::min(image.size(), begin + block_bytes_);
     const bool direct = out.alignment() > 1;
@@ -223,8 +224,8 @@ class ImageWriter {
 
   void hand_in_checksums(FileState& state, int64_t block, const Worker& worker) {
     std::unique_lock lock(state.mutex);
-    state.turn.wait(lock, [&] { return state.failed || state.next_block == block; });
-    if (state.failed) throw Aborted{};
+    state.turn.wait(lock, [&] { return state.failed_block < block || state.next_block == block; });
+    if (state.failed_block < block) throw Aborted{};
     for (const Piece& piece : worker.pieces) {
       uint32_t& crc = state.crcs[static_cast<size_t>(piece.payload)];
       crc = piece.begin == 0 ? piece.crc : crc32_combine(crc, piece.crc, piece.length);

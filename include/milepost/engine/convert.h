@@ -1,5 +1,10 @@
 // convert and reshard: any checkpoint into any format and layout, in bounded memory, staged and published
 // whole.
+//
+// Threads: one call at a time for a destination (StorageError kLocked else), any number for a source.
+// Durability: with `sync` the result survives a power cut once convert has returned; see storage/staging.h.
+// Cost: reads each selected byte once and writes it once; the index of source and result is in memory besides
+// the buffers.
 #pragma once
 
 #include <cstdint>
@@ -49,10 +54,11 @@ struct ConvertReport {
   double seconds = 0;
 };
 
-// Writes `source` to `dst`. Throws ValueError kUnsupported with the whole list when the target cannot hold
+// Writes `source` to `dst`. Throws FormatError kUnsupported with the whole list when the target cannot hold
 // something and not skip_unsupported; StorageError kNoSpace before anything is written when the disk is too
-// small; kExists; FormatError for unsound sources (overlaps, holes, missing files: checked first). On any
-// failure the old state at `dst` is intact.
+// small; kExists; ValueError for options out of range, for a glob that matches nothing, and for a dtype where
+// values are codes of block quantisation (key); FormatError for unsound sources (overlaps, holes, missing
+// files: checked first). On any failure the old state at `dst` is intact.
 ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, const StorageLocation& dst,
                       const ConvertOptions& options);
 // `dst`: a path or URI as resolve_location() takes it.

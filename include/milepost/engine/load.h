@@ -1,5 +1,9 @@
 // load: fills existing memory from a checkpoint, reading only the bytes that are wanted (resharding
 // included).
+//
+// Ownership: the targets' memory is the caller's and must not be touched meanwhile; targets must not overlap.
+// Threads: several loads of one Checkpoint may run at once; each uses threads of its own. Memory: a window of
+// 2 MiB a thread, and 4 MiB more where it casts; tensor sizes do not enter.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +45,9 @@ struct LoadReport {
 // Before any byte is moved, all differences are collected and thrown as one error: ShapeMismatchError when
 // any shape differs ("emb: saved [4, 2], wanted [6, 2]"), else MissingKeyError, each with the complete list
 // of missing, unexpected and mismatched names. A missing data file is kMissingFile with the tensor and box
-// that need it.
+// that need it. ValueError (key): strides that are not one a dimension, or a part of a tensor of 6-bit
+// elements, which are loaded whole and row-major. After an error while bytes move, the targets hold
+// unspecified bytes.
 LoadReport load(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<LoadTarget>& targets,
                 const LoadOptions& options = {});
 

@@ -28,7 +28,11 @@ struct StoredChunk {
 StoredChunk resolve_chunk(const Checkpoint& checkpoint, int64_t tensor, int64_t chunk);
 
 // Threads: one reader a thread; readers share the Checkpoint. Memory: `window_bytes` of buffer (default 2
-// MiB), allocated on first need, and up to 256 resolved chunks.
+// MiB), allocated on first need, and up to 256 resolved chunks. A reader keeps one file open besides those
+// that the Checkpoint does.
+//
+// `tensor` is an index into the catalog's tensors, `box` lies inside it: anything else is a bug of the
+// caller.
 class TensorReader {
  public:
   explicit TensorReader(std::shared_ptr<const Checkpoint> checkpoint, int64_t window_bytes = 2 << 20);
