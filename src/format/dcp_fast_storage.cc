@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "format/dcp_fast_reader.h"
+#include "format/pickle_text.h"
 #include "milepost/base/checked_math.h"
 
 namespace milepost::dcp {
@@ -210,7 +211,7 @@ uint32_t FastReader::file() {
     for (uint32_t likely : {last_file_, last_file_ + 1}) {
       if (likely < files.size() && files[likely].path == path) return last_file_ = likely;
     }
-    if (!is_utf8(path) || !is_inside_folder(path)) throw Unusual{};
+    if (!pickle::is_utf8(path) || !is_inside_folder(path)) throw Unusual{};
     last_file_ = out_.catalog.add_file(std::string(path), -1);
     return last_file_;
   };

@@ -2,34 +2,14 @@
 
 #include <algorithm>
 
+#include "format/pickle_text.h"
+
 namespace milepost::dcp {
 namespace {
 
 constexpr int64_t kWindow = int64_t{1} << 18;
 
 }  // namespace
-
-bool is_utf8(std::string_view text) {
-  const auto* at = reinterpret_cast<const uint8_t*>(text.data());
-  const uint8_t* end = at + text.size();
-  while (at != end) {
-    if (*at < 0x80) {
-      ++at;
-      continue;
-    }
-    const int64_t length = *at >= 0xf0 ? 4 : *at >= 0xe0 ? 3 : 2;
-    if (*at < 0xc2 || *at > 0xf4 || end - at < length) return false;
-    // The second byte carries what the first cannot say: overlong forms, surrogates, the end of Unicode.
-    const uint8_t low = *at == 0xe0 ? 0xa0 : *at == 0xf0 ? 0x90 : 0x80;
-    const uint8_t high = *at == 0xed ? 0x9f : *at == 0xf4 ? 0x8f : 0xbf;
-    if (at[1] < low || at[1] > high) return false;
-    for (int64_t i = 2; i < length; ++i) {
-      if ((at[i] & 0xc0) != 0x80) return false;
-    }
-    at += length;
-  }
-  return true;
-}
 
 TokenReader::TokenReader(const ByteSource& source) : source_(source) {
   window_.resize(static_cast<size_t>(std::min(kWindow, source.size()) + kPadding));
@@ -141,7 +121,7 @@ std::string_view TokenReader::raw_text() {
 }
 
 Token TokenReader::add_text(std::string_view text) {
-  if (!is_utf8(text) || static_cast<int64_t>(texts_.size()) > Token::kMaxIndex) throw Unusual{};
+  if (!pickle::is_utf8(text) || static_cast<int64_t>(texts_.size()) > Token::kMaxIndex) throw Unusual{};
   texts_.emplace_back(text);
   return {Tag::kText, static_cast<int64_t>(texts_.size()) - 1};
 }

@@ -267,6 +267,4 @@ class TokenReader {
   std::deque<std::string> texts_;
 };
 
-bool is_utf8(std::string_view text);
-
 }  // namespace milepost::dcp

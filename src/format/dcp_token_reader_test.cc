@@ -5,24 +5,7 @@
 namespace milepost::dcp {
 namespace {
 
-using namespace std::string_view_literals;
 using namespace std::string_literals;
-
-TEST(IsUtf8, AcceptsWhatUnicodeHas) {
-  for (const auto text :
-       {""sv, "abc"sv, "\0"sv, "\xc2\x80"sv, "\xe0\xa0\x80"sv, "\xed\x9f\xbf"sv, "\xef\xbf\xbf"sv,
-        "\xf0\x90\x80\x80"sv, "\xf4\x8f\xbf\xbf"sv, "a\xf0\x9f\xa7\xb1z"sv}) {
-    EXPECT_TRUE(is_utf8(text)) << text;
-  }
-}
-
-TEST(IsUtf8, RefusesOverlongSurrogateAndCutSequences) {
-  for (const auto text : {"\x80"sv, "\xc0\x80"sv, "\xc1\xbf"sv, "\xc2"sv, "\xc2\x41"sv, "\xe0\x9f\xbf"sv,
-                          "\xed\xa0\x80"sv, "\xe1\x80"sv, "\xf0\x8f\xbf\xbf"sv, "\xf4\x90\x80\x80"sv,
-                          "\xf5\x80\x80\x80"sv, "\xff"sv, "\xf1\x80\x80"sv, "abc\xe2\x82"sv}) {
-    EXPECT_FALSE(is_utf8(text));
-  }
-}
 
 class Reader {
  public:
