@@ -6,8 +6,8 @@
 //
 //   build BYTES                      a state of about that many bytes (bench/statedict.py's shapes): bf16
 //                                    weight, three fp32 states and a step a parameter, six numbers
-//   save DIR RANKS FILES sync|nosync Milepost's four-step save of the state, sharded on dim 0
-//   write DIR FILES buffered|direct sync|nosync
+//   save DIR RANKS FILES sync|nosync Milepost's four-step save of the state, sharded on dim 0; FILES a rank,
+//   0: default write DIR FILES buffered|direct sync|nosync
 //                                    the limit: the same tensors written one after another into FILES
 //                                    files, a thread each
 //   load DIR RANKS                   Milepost's load into the same memory, as RANKS ranks would ask for it

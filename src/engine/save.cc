@@ -1,5 +1,8 @@
 #include "milepost/engine/save.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "engine/buffered_file.h"
 #include "engine/dcp_files.h"
 #include "milepost/base/error.h"
@@ -44,11 +47,22 @@ void save_dcp(const StorageLocation& location, const std::vector<LocalPlan>& pla
   }
   GlobalPlan plan = plan_global(plans);
   StagedOutput staged(location.storage, location.path, StagedOutput::Kind::kDirectory, overwrite);
+  // All ranks' files are written by one pool, so that several are under way at once.
+  std::vector<std::unique_ptr<PayloadSource>> payloads;
+  std::vector<OutputFile> files;
+  std::vector<std::string> names;
   std::vector<RankResult> results;
-  for (size_t rank = 0; rank < plans.size(); ++rank) {
-    results.push_back(write_rank(*location.storage, staged.path(), plan, static_cast<int64_t>(rank),
-                                 sources[sources.size() == 1 ? 0 : rank], options));
+  for (size_t r = 0; r < plans.size(); ++r) {
+    const auto rank = static_cast<int64_t>(r);
+    payloads.push_back(std::make_unique<PayloadSource>());
+    payloads.back()->checkpoint = sources[sources.size() == 1 ? 0 : r];
+    const std::vector<PayloadRef> objects = prepare_payloads(plan, {rank}, payloads.back().get());
+    RankFiles share = plan_rank_files(plan, rank, options.files_per_rank, *payloads.back(), objects);
+    std::move(share.files.begin(), share.files.end(), std::back_inserter(files));
+    names.insert(names.end(), share.result.files.begin(), share.result.files.end());
+    results.push_back(std::move(share.result));
   }
+  write_images(*location.storage, paths_in(staged.path(), names), files, options);
   write_metadata_file(*location.storage, staged.path(), plan, results, base_name(location.path),
                       options.sync);
   staged.commit();
