@@ -32,10 +32,4 @@ void BufferedFile::finish(bool sync) {
   file_->close();
 }
 
-void write_small_file(Storage& storage, const std::string& path, Bytes bytes, bool sync) {
-  BufferedFile file(storage, path);
-  file.append(bytes);
-  file.finish(sync);
-}
-
 }  // namespace milepost

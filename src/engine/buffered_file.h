@@ -21,7 +21,4 @@ class BufferedFile final : public ByteSink {
   int64_t written_ = 0;
 };
 
-// Writes a whole small file, synced when asked.
-void write_small_file(Storage& storage, const std::string& path, Bytes bytes, bool sync);
-
 }  // namespace milepost
