@@ -36,7 +36,7 @@ struct TensorItem {
 // and byteorder. Throws FormatError: damaged zip, kUnsupported (deflated payload, see also refuse_legacy),
 // kBadFormat for an object that is not a tensor or a storage whose size is not what its record holds, strides
 // that leave it, kRefusedGlobal. Cost: for items in torch's own shape two reads of 1 KiB (one when the item
-// has at most 4 KiB) and about 2 us.
+// has at most 4 KiB) and about 1 us.
 TensorItem resolve_tensor(const ByteSource& file, int64_t offset, int64_t length);
 TensorItem resolve_tensor(const ByteSource& item);
 
