@@ -65,7 +65,7 @@ RankFiles plan_rank_files(const GlobalPlan& plan, int64_t rank, int files_per_ra
       file.payloads.push_back(payload);
       items.push_back(std::move(item));
     }
-    auto image = dcp::data_file_image(dcp::data_file_name(rank, static_cast<int64_t>(n)), std::move(items));
+    auto image = dcp::data_file_image(dcp::data_file_name(rank, static_cast<int64_t>(n)), items);
     for (size_t i = 0; i < spread[n].size(); ++i) {
       const auto item = static_cast<int64_t>(i);
       out.result.places[static_cast<size_t>(spread[n][i])] = {

@@ -113,7 +113,7 @@ void PackedDataFile::render(int64_t index, std::span<const uint32_t> payload_crc
 
 }  // namespace
 
-std::unique_ptr<DataFileImage> data_file_image(std::string name, std::vector<Item> items) {
+std::unique_ptr<DataFileImage> data_file_image(std::string name, const std::vector<Item>& items) {
   return std::make_unique<PackedDataFile>(std::move(name), items);
 }
 

@@ -96,6 +96,6 @@ class DataFileImage : public FileImage {
 // Lays the items end to end in the given order. Without items the file is empty, as torch writes it.
 // Errors: FormatError kTooLarge (path set) beyond 2^63 bytes, and kUnsupported for a dtype that torch lacks.
 // Cost: below 1 us an item, and 32 bytes of memory and 8 a dimension; `items` itself is not kept.
-std::unique_ptr<DataFileImage> data_file_image(std::string name, std::vector<Item> items);
+std::unique_ptr<DataFileImage> data_file_image(std::string name, const std::vector<Item>& items);
 
 }  // namespace milepost::dcp
