@@ -67,6 +67,7 @@ void print_plan(const Terminal& terminal, const Conversion& conversion, const Co
                  contents_text(report), bytes_text(report.bytes_out),
                  count_text(static_cast<int64_t>(report.files.size()), "file"));
   std::vector<std::string> lines;
+  lines.reserve(report.files.size());
   for (const ConvertReport::File& file : report.files) {
     lines.push_back(fmt::format("{}  {}", file.name.empty() ? conversion.destination : file.name,
                                 bytes_text(file.size_bytes)));

@@ -66,7 +66,7 @@ std::string tensor_text(const Catalog::Tensor& tensor) {
   return fmt::format("{} {}", dims_text(tensor.shape), dtype_name(tensor.dtype));
 }
 
-std::string shortened(std::string json) {
+std::string shortened(const std::string& json) {
   return json.size() <= kMaxShownJson ? json : json.substr(0, kMaxShownJson) + "...";
 }
 
@@ -277,7 +277,7 @@ class Comparison {
       }
       if (a == b && a.rfind("not compared", 0) != 0) return;
       put(pair.slot, Difference::Kind::kValues, a_->catalog().objects()[static_cast<size_t>(pair.a)].name,
-          shortened(std::move(a)), shortened(std::move(b)));
+          shortened(a), shortened(b));
     });
   }
 

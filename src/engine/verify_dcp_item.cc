@@ -43,7 +43,7 @@ const std::string& ItemEntry::name() const {
 }
 
 std::string ItemEntry::text() const {
-  const std::string quoted = fmt::format("'{}'", printable(name()));
+  std::string quoted = fmt::format("'{}'", printable(name()));
   if (is_object()) return quoted;
   const Catalog::Tensor& whole = tensor();
   const Box box = catalog.chunk_box(whole, entry);
