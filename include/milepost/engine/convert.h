@@ -30,7 +30,8 @@ struct ConvertOptions {
   int num_threads = 0;
   bool skip_unsupported = false;  // drop what the target cannot hold, listed in the report
   bool overwrite = false;
-  bool sync = true;  // false: leave durability to the system
+  bool resume = false;  // continue what an interrupted conversion of the same source and options left
+  bool sync = true;     // false: leave durability to the system
   bool dry_run = false;
   // DCP only: the ranks to write for. Default one rank.
   Mesh mesh = {{"rank"}, {1}};
@@ -49,6 +50,7 @@ struct ConvertReport {
   std::vector<std::string> warnings;
   int64_t tensors = 0, objects = 0, casts = 0;
   int64_t bytes_in = 0, bytes_out = 0;
+  int64_t bytes_resumed = 0;  // of bytes_out: found whole from an interrupted conversion, not written again
   int64_t peak_buffer_bytes = 0;  // planned
   int64_t disk_bytes_needed = 0, disk_bytes_free = 0;
   double seconds = 0;
