@@ -36,7 +36,7 @@ struct Llama3 {
   int64_t vocab_size = 0;
   bool tied_embeddings = false;  // lm_head.weight is tok_embeddings.weight
   double norm_eps = 1e-5;
-  Rope rope;
+  Rope rope = {};
   friend bool operator==(const Llama3&, const Llama3&) = default;
 };
 
@@ -56,7 +56,7 @@ struct DeepSeekV3 {
   int64_t num_mtp_layers = 0;
   bool tied_embeddings = false;
   double norm_eps = 1e-5;
-  Rope rope;
+  Rope rope = {};
   friend bool operator==(const DeepSeekV3&, const DeepSeekV3&) = default;
 };
 
@@ -79,8 +79,10 @@ std::vector<std::string_view> flavor_names(std::string_view model);
 Model find(std::string_view model, std::string_view flavor);
 // All registry entries of all models.
 std::vector<Model> all();
-// The registry entry with exactly these dimensions (num_mtp_layers apart, and what weights do not show:
-// whatever is not in a tensor's shape is compared too); nullopt when there is none.
+// The registry entry with the same dimensions: everything that variables() lists, num_mtp_layers apart;
+// nullopt when there is none. Norm eps, RoPE, mscale and route_scale are not compared: releases differ in
+// them from TorchTitan's registry (DeepSeek-V3 has eps 1e-6 and a context of 163840, Llama 3.2 1B a RoPE
+// factor of 32). Compare `dims` with == where those matter.
 std::optional<Model> find_equal(const Model& model);
 
 // The integers that tensor shapes and conditions are made of, by name: "dim", "n_layers", "q_lora_rank",
@@ -90,7 +92,8 @@ std::optional<Model> find_equal(const Model& model);
 std::vector<std::pair<std::string_view, int64_t>> variables(const Model& model);
 
 // Parameters of the model as TorchTitan counts them (buffers such as the expert bias not; tied embeddings
-// once), MTP layers included.
+// once), MTP layers included. Throws ValueError (kTooLarge) when they exceed 64 bits or a dimension is
+// negative.
 int64_t num_parameters(const Model& model);
 
 // The model made smaller, to about `num_parameters` of them: same structure (dense and MoE layers, lora or
