@@ -128,6 +128,25 @@ TEST_P(StorageConformance, OpeningForWritingEmptiesWhatIsThere) {
   EXPECT_EQ(read(at("file")), "");
 }
 
+TEST_P(StorageConformance, OpeningForWritingKeepsWhatIsThereWhenAsked) {
+  const std::string old_text = test_bytes(3 * 4096 + 100, 1), new_text = test_bytes(4096, 2);
+  write(at("file"), old_text);
+  WriteFileOptions keep = options(static_cast<int64_t>(old_text.size()));
+  keep.keep_content = true;
+  const auto file = storage_->open_write(at("file"), keep);
+  const AlignedBuffer buffer(4096);
+  std::memcpy(buffer.data(), new_text.data(), new_text.size());
+  const Bytes part(buffer.data(), 4096);
+  file->write_at(4096, {&part, 1});
+  file->truncate(static_cast<int64_t>(old_text.size()));
+  file->sync();
+  file->close();
+  EXPECT_TRUE(read(at("file")) == old_text.substr(0, 4096) + new_text + old_text.substr(8192));
+
+  storage_->open_write(at("absent"), keep);
+  EXPECT_TRUE(storage_->stat(at("absent")));
+}
+
 TEST_P(StorageConformance, ClosesTwiceAndMayBeAbandoned) {
   const auto file = storage_->open_write(at("file"), options());
   file->close();

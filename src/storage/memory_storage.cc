@@ -113,7 +113,7 @@ class MemoryLock final : public FileLock {
 
 FileInfo file_info(std::string name, const MemoryNode& node) {
   const auto size = static_cast<int64_t>(node.content.size());
-  return {std::move(name), node.is_directory, !node.is_directory, size};
+  return {std::move(name), node.is_directory, !node.is_directory, size, 0};
 }
 
 bool holds(const MemoryNode& folder, const MemoryNode* node) {
@@ -134,10 +134,11 @@ class MemoryStorage final : public SimulatedDisk {
     return std::make_unique<MemoryFileSource>(shared_, node, path);
   }
 
-  std::unique_ptr<WritableFile> open_write(const std::string& path, const WriteFileOptions&) override {
+  std::unique_ptr<WritableFile> open_write(const std::string& path,
+                                           const WriteFileOptions& options) override {
     const std::lock_guard lock(shared_->mutex);
     const MemoryNodePtr node = file_to_write("cannot open for writing", path);
-    node->content.clear();
+    if (!options.keep_content) node->content.clear();
     return std::make_unique<MemoryWritable>(shared_, node, path);
   }
 

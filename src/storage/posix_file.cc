@@ -3,11 +3,11 @@
 // 1. Reading: opened with O_NONBLOCK, so that a FIFO does not wait for a writer, and refused unless fstat
 //    says "regular". Then pread only: no shared position, no mapping (a file cut while mapped would kill
 //    the process).
-// 2. Writing: opened without O_TRUNC and emptied once fstat has said "regular", so that nothing else is
-//    touched. Then, if asked for and of use, the descriptor is switched to O_DIRECT and the expected size
-//    laid out by fallocate. Measured on ext4, 800 MB + fsync, two threads: O_DIRECT 0.3 to 0.4 s, through
-//    the page cache 0.3 to 2.6 s as memory has to be found or not. fallocate makes no difference at blocks
-//    of 4 MiB and more, takes 15 % off at 1 MiB in one file, and doubles the time on tmpfs, hence only
+// 2. Writing: opened without O_TRUNC and emptied (if at all) once fstat has said "regular", so that nothing
+//    else is touched. Then, if asked for and of use, the descriptor is switched to O_DIRECT and the expected
+//    size laid out by fallocate. Measured on ext4, 800 MB + fsync, two threads: O_DIRECT 0.3 to 0.4 s,
+//    through the page cache 0.3 to 2.6 s as memory has to be found or not. fallocate makes no difference at
+//    blocks of 4 MiB and more, takes 15 % off at 1 MiB in one file, and doubles the time on tmpfs, hence only
 //    with O_DIRECT.
 // 3. Counts may come back short, and any call interrupted: both go on where they stopped.
 #include "storage/posix_file.h"
@@ -179,13 +179,13 @@ class PosixWritable final : public WritableFile {
 
 // Reserves the blocks of a file of `size_bytes`. File systems that cannot are left to find room as it is
 // written.
-void lay_out(const FileDescriptor& fd, const std::string& path, int64_t size_bytes) {
+void lay_out(const FileDescriptor& fd, const std::string& path, int64_t size_bytes, int64_t kept_bytes) {
   if (size_bytes <= 0) return;
   const int64_t padded = round_up(size_bytes, AlignedBuffer::kAlignment);
   if (retry_interrupted([&] { return fallocate(fd.get(), 0, 0, padded); }) == 0) return;
   const int error_number = errno;
   if (error_number == EOPNOTSUPP || error_number == ENOSYS || error_number == EINVAL) return;
-  (void)!ftruncate(fd.get(), 0);  // gives back what had been reserved
+  (void)!ftruncate(fd.get(), kept_bytes);  // gives back what had been reserved
   throw errno_error(fmt::format("cannot make room for {} bytes", size_bytes), path, error_number);
 }
 
@@ -204,12 +204,13 @@ std::unique_ptr<ByteSource> open_posix_source(const std::string& path) {
 std::unique_ptr<WritableFile> open_posix_writable(const std::string& path, const WriteFileOptions& options) {
   int64_t old_size;
   FileDescriptor fd = open_regular("writing", path, O_WRONLY | O_CREAT, &old_size);
-  if (old_size > 0 && retry_interrupted([&] { return ftruncate(fd.get(), 0); }) != 0) {
+  const int64_t kept_size = options.keep_content ? old_size : 0;
+  if (old_size > kept_size && retry_interrupted([&] { return ftruncate(fd.get(), 0); }) != 0) {
     throw errno_error("cannot empty", path, errno);
   }
   // The file system may still say no (EINVAL): then it stays buffered.
   const bool direct = options.direct && supports_direct(fd.get()) && fcntl(fd.get(), F_SETFL, O_DIRECT) == 0;
-  if (direct) lay_out(fd, path, options.expected_size_bytes);
+  if (direct) lay_out(fd, path, options.expected_size_bytes, kept_size);
   return std::make_unique<PosixWritable>(std::move(fd), path, direct);
 }
 

@@ -29,11 +29,14 @@ namespace milepost {
 namespace {
 
 constexpr int kMaxDepth = 256;  // of folders in remove_tree: each level holds a descriptor and a stack frame
+constexpr int64_t kNanosecondsASecond = 1'000'000'000;
 constexpr int kMaxAttempts = 100;  // where other processes may come between two calls
 
 FileInfo file_info(std::string name, const struct stat& info) {
   const bool is_regular = S_ISREG(info.st_mode);
-  return {std::move(name), S_ISDIR(info.st_mode), is_regular, is_regular ? info.st_size : 0};
+  if (!is_regular) return {.name = std::move(name), .is_directory = S_ISDIR(info.st_mode)};
+  const int64_t modified_ns = info.st_mtim.tv_sec * kNanosecondsASecond + info.st_mtim.tv_nsec;
+  return {std::move(name), false, true, info.st_size, modified_ns};
 }
 
 bool is_absent(int error_number) { return error_number == ENOENT || error_number == ENOTDIR; }

@@ -209,5 +209,14 @@ TEST_F(PosixStorage, ALockHoldsAgainstOtherProcessesAndDiesWithItsOwn) {
   close(ready[1]);
 }
 
+TEST_F(PosixStorage, TellsWhenAFileWasModified) {
+  write_file(*storage_, folder_ / "file", "text");
+  const timespec times[2] = {{5, 6}, {1'700'000'000, 123}};
+  ASSERT_EQ(utimensat(AT_FDCWD, (folder_ / "file").c_str(), times, 0), 0);
+  EXPECT_EQ(storage_->stat(folder_ / "file")->modified_ns, 1'700'000'000'000'000'123);
+  EXPECT_EQ(storage_->list(folder_.path()).at(0).modified_ns, 1'700'000'000'000'000'123);
+  EXPECT_EQ(storage_->stat(folder_.path())->modified_ns, 0);
+}
+
 }  // namespace
 }  // namespace milepost

@@ -29,6 +29,9 @@ struct FileInfo {
   // False for folders, and for sockets, devices, FIFOs and dangling links, which are never opened.
   bool is_regular = false;
   int64_t size_bytes = 0;  // of a regular file, else 0
+  // When the content of a regular file was last changed, in nanoseconds since 1970, as the system says; 0
+  // where it does not. Good for telling that a file is another than before, not for ordering.
+  int64_t modified_ns = 0;
 };
 
 struct WriteFileOptions {
@@ -38,6 +41,9 @@ struct WriteFileOptions {
   int64_t expected_size_bytes = -1;
   // Go around the page cache where the file system can (O_DIRECT on a disk; never on tmpfs), else buffered.
   bool direct = true;
+  // Leave what the file holds in place (and its size, but for the room that is laid out), so that parts of it
+  // are kept; false: empty it first.
+  bool keep_content = false;
 };
 
 // A file being written at offsets.
@@ -78,7 +84,7 @@ class Storage {
   // file open, so that it stays readable when its name goes; its size is that of this moment, and its data()
   // is null.
   virtual std::unique_ptr<ByteSource> open_read(const std::string& path) = 0;
-  // Created, or emptied when it is there.
+  // Created, or when it is there emptied, unless options.keep_content.
   virtual std::unique_ptr<WritableFile> open_write(const std::string& path,
                                                    const WriteFileOptions& options) = 0;
 
