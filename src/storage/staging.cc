@@ -8,7 +8,9 @@
 //    next holder is already in.
 // 3. Before anything is removed the parent is synced: what lies in staging may be the old output, which a
 //    power cut would otherwise put back to the final name with its content gone.
-// 4. `settle` alone decides what happens to what lies in staging: for a dead holder's debris, for a failed
+// 4. The journal goes, durably, before `data` is published: it must never lie beside an old output that was
+//    exchanged into its place.
+// 5. `settle` alone decides what happens to what lies in staging: for a dead holder's debris, for a failed
 //    commit and for a successful one.
 #include "milepost/storage/staging.h"
 
@@ -26,7 +28,7 @@ namespace {
 
 constexpr int kLockAttempts = 100;
 constexpr size_t kHashDigits = 16;
-constexpr std::string_view kLockName = "lock", kDataName = "data", kOldName = "old";
+constexpr std::string_view kLockName = "lock", kDataName = "data", kOldName = "old", kJournalName = "journal";
 
 std::string staging_folder(const std::string& final_path) {
   const std::string hash = to_hex(sha256(as_bytes(base_name(final_path))));
@@ -48,15 +50,19 @@ struct StagedOutput::State {
   const std::string final_path;
   const Kind kind;
   const bool overwrite;
+  bool keeps_leftovers;
   const std::string parent = parent_path(final_path);
   const std::string folder = staging_folder(final_path);
   const std::string lock_path = join_path(folder, kLockName);
   const std::string data_path = join_path(folder, kDataName);
   const std::string old_path = join_path(folder, kOldName);
+  const std::string journal_path = join_path(folder, kJournalName);
   std::unique_ptr<FileLock> lock = nullptr;
 
   void take_lock();
+  bool has_leftovers() const;
   void settle();
+  void prepare() const;
   void leave();
   void finish();
   std::optional<FileInfo> check_final_name() const;
@@ -80,17 +86,29 @@ void StagedOutput::State::take_lock() {
   throw error;
 }
 
+bool StagedOutput::State::has_leftovers() const {
+  const std::optional<FileInfo> data = storage->stat(data_path), journal = storage->stat(journal_path);
+  if (!data || !journal || !journal->is_regular) return false;
+  return kind == Kind::kDirectory ? data->is_directory : data->is_regular;
+}
+
 // Puts the old output back where it was moved aside and nothing took its place, then empties the staging
-// folder.
+// folder of all but what is kept.
 void StagedOutput::State::settle() {
   if (storage->stat(old_path) && !storage->stat(final_path)) storage->rename(old_path, final_path);
   storage->sync_directory(parent);
+  const bool keeps = keeps_leftovers && has_leftovers();
   for (const FileInfo& info : storage->list(folder)) {
-    if (info.name != kLockName) storage->remove_tree(join_path(folder, info.name));
+    if (info.name == kLockName || (keeps && (info.name == kDataName || info.name == kJournalName))) continue;
+    storage->remove_tree(join_path(folder, info.name));
   }
 }
 
-// The lock file goes while it is locked: see 1 and 2.
+void StagedOutput::State::prepare() const {
+  if (kind == Kind::kDirectory) storage->make_directory(data_path);
+}
+
+// The lock file goes while it is locked: see 1 and 2. A folder with leftovers stays.
 void StagedOutput::State::leave() {
   storage->remove_file(lock_path);
   storage->remove_directory(folder);
@@ -132,6 +150,11 @@ std::optional<FileInfo> StagedOutput::State::check_final_name() const {
 }
 
 void StagedOutput::State::publish() {
+  if (storage->stat(journal_path)) {
+    check_final_name();  // while the journal is there: who clears the name can go on from here
+    storage->remove_file(journal_path);
+    storage->sync_directory(folder);
+  }
   if (kind == Kind::kDirectory) sync_folders(*storage, data_path);
   const std::optional<FileInfo> there = check_final_name();
   if (!there || (kind == Kind::kFile && there->is_regular)) {
@@ -144,19 +167,20 @@ void StagedOutput::State::publish() {
 }
 
 StagedOutput::StagedOutput(std::shared_ptr<Storage> storage, std::string final_path, Kind kind,
-                           bool overwrite) {
+                           bool overwrite, Leftovers leftovers) {
   const std::string name = base_name(final_path);
   if (name.empty() || name == "." || name == "..") {
     throw ValueError(fmt::format("'{}' cannot be the name of an output", printable(final_path)),
                      "end the path in the name of the file or folder to make");
   }
   while (final_path.ends_with('/')) final_path.pop_back();
-  state_ = std::make_unique<State>(std::move(storage), std::move(final_path), kind, overwrite);
+  state_ = std::make_unique<State>(std::move(storage), std::move(final_path), kind, overwrite,
+                                   leftovers == Leftovers::kKeep);
   state_->take_lock();
   try {
     state_->settle();
     state_->check_final_name();
-    if (kind == Kind::kDirectory) state_->storage->make_directory(state_->data_path);
+    state_->prepare();
   } catch (const Error&) {
     state_->finish();
     throw;
@@ -172,6 +196,17 @@ StagedOutput::~StagedOutput() {
 }
 
 const std::string& StagedOutput::path() const { return state_->data_path; }
+
+const std::string& StagedOutput::journal_path() const { return state_->journal_path; }
+
+void StagedOutput::discard_leftovers() {
+  assert(state_->lock != nullptr);
+  state_->storage->remove_file(state_->journal_path);
+  state_->storage->remove_tree(state_->data_path);
+  state_->prepare();
+}
+
+void StagedOutput::keep_when_abandoned(bool keep) { state_->keeps_leftovers = keep; }
 
 void StagedOutput::commit() {
   assert(state_->lock != nullptr);

@@ -23,6 +23,7 @@ struct Scenario {
   Kind kind = Kind::kDirectory;
   bool exists = false;
   bool has_exchange = true;
+  bool has_journal = false;
 };
 
 const Content& old_content(const Scenario& scenario) {
@@ -50,6 +51,7 @@ void write_content(Storage& storage, const std::string& path, const Content& con
 
 void save(const std::shared_ptr<Storage>& storage, const Scenario& scenario) {
   StagedOutput output(storage, std::string(kFinal), scenario.kind, true);
+  if (scenario.has_journal) write_file(*storage, output.journal_path(), "journal");
   write_content(*storage, output.path(), new_content(scenario));
   output.commit();
 }
@@ -100,6 +102,12 @@ class StagingCrash : public testing::TestWithParam<Scenario> {
   void check_whole(const std::shared_ptr<Storage>& storage) const {
     const FolderContent found = state_of(*storage);
     ASSERT_TRUE(is_whole(found) || (!found && may_be_absent()));
+    if (GetParam().has_journal) {
+      const StagedOutput next(storage, std::string(kFinal), GetParam().kind, true,
+                              StagedOutput::Leftovers::kKeep);
+      ASSERT_FALSE(storage->stat(next.journal_path()) && read_content(*storage, next.path()) == old_state())
+          << "the old output would be taken for what has been written";
+    }
     { StagedOutput next(storage, std::string(kFinal), GetParam().kind, true); }
     const FolderContent settled = state_of(*storage);
     ASSERT_TRUE(found ? settled == found : is_whole(settled));
@@ -132,13 +140,14 @@ class StagingCrash : public testing::TestWithParam<Scenario> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, StagingCrash,
-                         testing::Values(Scenario{"new_folder"},
-                                         Scenario{"folder_by_exchange", Kind::kDirectory, true},
-                                         Scenario{"folder_moved_aside", Kind::kDirectory, true, false},
-                                         Scenario{"new_file", Kind::kFile},
-                                         Scenario{"file_over_file", Kind::kFile, true}),
-                         [](const auto& instance) { return instance.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    All, StagingCrash,
+    testing::Values(Scenario{"new_folder"}, Scenario{"folder_by_exchange", Kind::kDirectory, true},
+                    Scenario{"folder_moved_aside", Kind::kDirectory, true, false},
+                    Scenario{"new_file", Kind::kFile}, Scenario{"file_over_file", Kind::kFile, true},
+                    Scenario{"folder_by_exchange_with_journal", Kind::kDirectory, true, true, true},
+                    Scenario{"folder_moved_aside_with_journal", Kind::kDirectory, true, false, true}),
+    [](const auto& instance) { return instance.param.name; });
 
 TEST_P(StagingCrash, ACutAfterAnyCallLeavesTheOldOutputOrTheNewOne) {
   const int64_t num_mutations = num_calls("any");

@@ -71,6 +71,98 @@ TEST_F(Staging, WritesBesideTheFinalNameWithoutTheWordStep) {
   EXPECT_THAT(output.path(), Not(HasSubstr("step-")));
 }
 
+class StagingLeftovers : public Staging {
+ protected:
+  // Dies, or is abandoned, with a file written and a journal.
+  void leave(bool keep, Kind kind = Kind::kDirectory) {
+    StagedOutput output(storage_, "/out", kind, true);
+    write_file(*storage_, kind == Kind::kFile ? output.path() : join_path(output.path(), "a"), "A");
+    write_file(*storage_, output.journal_path(), "journal");
+    output.keep_when_abandoned(keep);
+  }
+  std::unique_ptr<StagedOutput> next(StagedOutput::Leftovers leftovers, Kind kind = Kind::kDirectory,
+                                     bool overwrite = true) {
+    return std::make_unique<StagedOutput>(storage_, "/out", kind, overwrite, leftovers);
+  }
+  bool has_journal(const StagedOutput& output) { return storage_->stat(output.journal_path()).has_value(); }
+  static constexpr auto kKeep = StagedOutput::Leftovers::kKeep, kRemove = StagedOutput::Leftovers::kRemove;
+};
+
+TEST_F(StagingLeftovers, StayOnlyWhenThatWasAskedFor) {
+  leave(false);
+  EXPECT_EQ(all(*storage_), Content{});
+  leave(true);
+  EXPECT_EQ(all(*storage_).size(), 4U);  // two folders, the file, the journal; no lock
+}
+
+TEST_F(StagingLeftovers, AreContinuedAndPublishedWithoutTheJournal) {
+  for (const bool has_exchange : {true, false}) {
+    leave(true);
+    std::vector<Fault> faults;
+    for (int64_t call = 1; !has_exchange && call < 10; ++call) faults.push_back({"exchange", call, ENOSYS});
+    StagedOutput output(faulty_storage(storage_, faults), "/out", Kind::kDirectory, true, kKeep);
+    EXPECT_EQ(read_file(*storage_, output.journal_path()), "journal");
+    EXPECT_EQ(read_file(*storage_, join_path(output.path(), "a")), "A");
+    write_file(*storage_, join_path(output.path(), ".metadata"), "new");
+    output.commit();
+    EXPECT_EQ(all(*storage_), below("out", {{"a", "A"}, {".metadata", "new"}}));
+    storage_->remove_file("/out/a");
+    write_file(*storage_, "/out/.metadata", "old");
+  }
+}
+
+TEST_F(StagingLeftovers, StayWhenTheNextOneIsAbandonedTooUnlessItSaysOtherwise) {
+  leave(true);
+  next(kKeep).reset();
+  EXPECT_TRUE(has_journal(*next(kKeep)));
+  next(kKeep)->keep_when_abandoned(false);
+  EXPECT_EQ(all(*storage_), Content{});
+}
+
+TEST_F(StagingLeftovers, AreRemovedByOneThatDoesNotWantThem) {
+  leave(true);
+  const auto output = next(kRemove);
+  EXPECT_FALSE(has_journal(*output));
+  EXPECT_TRUE(storage_->list(output->path()).empty());
+}
+
+TEST_F(StagingLeftovers, CanBeDiscarded) {
+  for (const Kind kind : {Kind::kDirectory, Kind::kFile}) {
+    leave(true, kind);
+    const auto output = next(kKeep, kind);
+    output->discard_leftovers();
+    EXPECT_FALSE(has_journal(*output));
+    EXPECT_EQ(storage_->stat(output->path()).has_value(), kind == Kind::kDirectory);
+  }
+}
+
+TEST_F(StagingLeftovers, OfAnotherKindOrWithoutAJournalOrDataAreRemoved) {
+  leave(true, Kind::kFile);
+  EXPECT_FALSE(has_journal(*next(kKeep, Kind::kDirectory)));
+  EXPECT_EQ(all(*storage_), Content{});
+  leave(true, Kind::kDirectory);
+  EXPECT_FALSE(has_journal(*next(kKeep, Kind::kFile)));
+  EXPECT_EQ(all(*storage_), Content{});
+  {
+    const auto output = next(kRemove);
+    write_file(*storage_, join_path(output->path(), "a"), "A");
+    output->keep_when_abandoned(true);
+  }
+  EXPECT_EQ(all(*storage_), Content{});
+}
+
+TEST_F(StagingLeftovers, SurviveARefusedFinalName) {
+  leave(true);
+  make_folder(*storage_, "/out", kOld);
+  EXPECT_EQ(error_of([&] { next(kKeep, Kind::kDirectory, false); }).code(), ErrorCode::kExists);
+  EXPECT_TRUE(has_journal(*next(kKeep)));
+  storage_->remove_tree("/out");
+  const auto output = next(kKeep, Kind::kDirectory, false);
+  make_folder(*storage_, "/out", kOld);
+  EXPECT_EQ(error_of([&] { output->commit(); }).code(), ErrorCode::kExists);
+  EXPECT_TRUE(has_journal(*next(kKeep)));
+}
+
 TEST_F(Staging, ReplacesAFolderByExchange) {
   make_folder(*storage_, "/out", kOld);
   StagedOutput output(storage_, "/out", Kind::kDirectory, true);

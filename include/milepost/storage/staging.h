@@ -3,9 +3,12 @@
 // 1. A folder `.milepost-staging-<hash of the final name>` is made beside the final name (never containing
 //    "step-", which trainers search for), and `lock` in it is locked. If a live process holds the lock:
 //    StorageError kLocked. What a dead one left is put right: an old output that had been moved aside goes
-//    back (see 3), all else is removed.
-// 2. The output is written at `path()`, which is `data` in the staging folder.
-// 3. commit() syncs the output's folders, then renames it to the final name. Over an existing output the two
+//    back (see 3), all else is removed, unless it is to be continued: then `data` stays if a `journal` says
+//    which parts of it are written.
+// 2. The output is written at `path()`, which is `data` in the staging folder. Who wants to be able to go on
+//    after an interruption writes a journal beside it.
+// 3. commit() removes the journal, syncs the output's folders, then renames it to the final name. Over an
+// existing output the two
 //    names are exchanged, and the old one, now in staging, is removed afterwards; a file over a file is a
 //    plain rename. Where the file system has no exchange: the old one is moved to `old` in staging, the new
 //    one renamed, the old one removed. Between these two renames neither is at the final name; the next
@@ -25,6 +28,8 @@ namespace milepost {
 class StagedOutput {
  public:
   enum class Kind { kFile, kDirectory };
+  // What becomes of data and journal that a dead holder left.
+  enum class Leftovers { kRemove, kKeep };
 
   // The folder that holds `final_path` must exist. A link at `final_path` is itself replaced; what it names
   // stays.
@@ -34,9 +39,11 @@ class StagedOutput {
   // but files that a checkpoint has (names the first stranger), so that a slip cannot replace somebody's home
   // folder; likewise for a file that does not start as one of torch.save or safetensors does (an empty one
   // may go), and for what is neither file nor folder. ValueError kBadArgument: `final_path` ends in "." or
-  // ".." or is "/".
-  StagedOutput(std::shared_ptr<Storage> storage, std::string final_path, Kind kind, bool overwrite);
-  // Without commit(): removes the staging folder, ignoring errors; the old state is intact.
+  // ".." or is "/". Leftovers kept stay after any of these.
+  StagedOutput(std::shared_ptr<Storage> storage, std::string final_path, Kind kind, bool overwrite,
+               Leftovers leftovers = Leftovers::kRemove);
+  // Without commit(): removes the staging folder, ignoring errors, or leaves data and journal in it (see
+  // keep_when_abandoned); the old state is intact.
   ~StagedOutput();
   StagedOutput(const StagedOutput&) = delete;
   StagedOutput& operator=(const StagedOutput&) = delete;
@@ -44,11 +51,21 @@ class StagedOutput {
   // Where to write: the folder (exists), or the file (does not exist yet). Every file in it must have been
   // synced before commit(); commit() syncs the folders.
   const std::string& path() const;
+  // The journal's place. A file that is there when the constructor returns was left by a dead holder together
+  // with data of the right kind; what it says about them is for the caller to verify.
+  const std::string& journal_path() const;
+
+  // Removes data and journal, if any, and starts afresh: path() is as when nothing had been left.
+  void discard_leftovers();
+
+  // Whether data and journal shall stay when this is destroyed without commit(), for a later StagedOutput
+  // with Leftovers::kKeep. At first: whether they were kept by this one. Without a journal nothing stays.
+  void keep_when_abandoned(bool keep);
 
   // Publishes; may be called once. Looks at the final name again: the errors of the constructor apply. After
   // an exception the final name holds the old state or the new one, complete (the new one where only the sync
-  // of the parent failed). Failure to remove the old output is not an error; the next run tries again.
-  // Durability: after return the output survives a power cut.
+  // of the parent failed), and nothing can be continued. Failure to remove the old output is not an error;
+  // the next run tries again. Durability: after return the output survives a power cut.
   void commit();
 
  private:
