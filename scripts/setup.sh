@@ -2,10 +2,11 @@
 # Installs what the project needs on a Debian 12-like machine: packages (as root or through sudo) and, where asked for, Python
 # packages in .venv. Quick when nothing is missing.
 #
-#   scripts/setup.sh                what building needs
-#   scripts/setup.sh --with-tests   also .venv with pytest
-#   scripts/setup.sh --with-torch   also torch in it, for the interop tests (implies --with-tests)
-#   scripts/setup.sh --with-fuzz    also clang's fuzzer runtime
+#   scripts/setup.sh                   what building needs
+#   scripts/setup.sh --with-download   also .venv with what scripts/download_hf_assets.py needs
+#   scripts/setup.sh --with-tests      also pytest in it (implies --with-download)
+#   scripts/setup.sh --with-torch      also torch in it, for the interop tests (implies --with-tests)
+#   scripts/setup.sh --with-fuzz       also clang's fuzzer runtime
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,10 +14,11 @@ package_lists=(scripts/apt-packages.txt)
 requirements=()
 for option in "$@"; do
   case "$option" in
-    --with-tests) requirements=(requirements/test.txt) ;;
-    --with-torch) requirements=(requirements/test.txt requirements/interop.txt) ;;
+    --with-download) requirements+=(requirements/download.txt) ;;
+    --with-tests) requirements+=(requirements/download.txt requirements/test.txt) ;;
+    --with-torch) requirements+=(requirements/download.txt requirements/test.txt requirements/interop.txt) ;;
     --with-fuzz) package_lists+=(scripts/apt-packages-fuzz.txt) ;;
-    *) echo "setup.sh: unknown option $option (want --with-tests, --with-torch or --with-fuzz)" >&2; exit 2 ;;
+    *) echo "setup.sh: unknown option $option (want --with-download, --with-tests, --with-torch or --with-fuzz)" >&2; exit 2 ;;
   esac
 done
 
