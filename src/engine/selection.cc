@@ -140,7 +140,35 @@ Selection select_entries(const Checkpoint& source, const ConvertOptions& options
   return out;
 }
 
+namespace {
+
+// What a derived checkpoint's entries are made of.
+Selection sources_of(const Checkpoint::Derivation& derived, const Selection& selection) {
+  const std::vector<Catalog::Tensor>& sources = (*derived.source)->catalog().tensors();
+  std::unordered_set<int64_t> seen;
+  Selection out;
+  const auto take = [&](int64_t tensor) {
+    if (tensor < 0 || !seen.insert(tensor).second) return;
+    Selection::Entry entry;
+    entry.name = sources[static_cast<size_t>(tensor)].name;
+    entry.tensor = tensor;
+    out.entries.push_back(entry);
+  };
+  for (const Selection::Entry& entry : selection.entries) {
+    for (const TensorPart& part : derived.map->parts[static_cast<size_t>(entry.tensor)]) {
+      take(part.source);
+      take(part.scales);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 void require_sound(const Checkpoint& source, const Selection& selection) {
+  if (const Checkpoint::Derivation derived = source.derivation(); derived.map != nullptr) {
+    return require_sound(**derived.source, sources_of(derived, selection));
+  }
   const Catalog& catalog = source.catalog();
   std::unordered_set<int64_t> selected;
   const auto require_file = [&](const Location& location, std::string_view name, const std::string& part) {

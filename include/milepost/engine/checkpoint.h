@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "milepost/base/bytes.h"
-#include "milepost/catalog/catalog.h"
+#include "milepost/catalog/key_map.h"
 #include "milepost/format/pickle.h"
 #include "milepost/storage/storage.h"
 
@@ -73,6 +73,13 @@ class Checkpoint {
   // Decodes an object entry; unknown globals are refused (kRefusedGlobal with the entry's key) unless
   // `keep_unknown_globals`.
   virtual ObjectValue read_object(int64_t object, bool keep_unknown_globals = false) const = 0;
+
+  // For a checkpoint made by derive(): what it is derived from and how (both non-null); else both null.
+  struct Derivation {
+    const std::shared_ptr<const Checkpoint>* source = nullptr;
+    const KeyMap* map = nullptr;
+  };
+  virtual Derivation derivation() const { return {}; }
 };
 
 // Whether a key belongs to the model, rather than to optimizer, scheduler, data loader, train state, EMA or

@@ -13,6 +13,8 @@
 
 namespace milepost {
 
+class ElementReader;
+
 // Where the elements of one stored chunk lie, archives resolved.
 struct StoredChunk {
   std::shared_ptr<const ByteSource> file;
@@ -39,7 +41,7 @@ class TensorReader {
   ~TensorReader();
   TensorReader(TensorReader&&) noexcept;
 
-  const Checkpoint& checkpoint() const;
+  const Checkpoint& checkpoint() const { return *checkpoint_; }
 
   // Fills `dst`, an array of box.sizes elements of the stored dtype with `dst_strides` in BYTES, with `box`
   // of the tensor. Long runs are read straight into `dst`, short ones (< 16 KiB) through the window by
@@ -59,8 +61,8 @@ class TensorReader {
   int64_t bytes_read() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  std::unique_ptr<ElementReader> reader_;
 };
 
 }  // namespace milepost
