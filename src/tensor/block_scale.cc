@@ -1,11 +1,8 @@
 #include "milepost/tensor/block_scale.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
-#include <cstring>
 
-#include "milepost/tensor/copy.h"
 #include "tensor/block_scale_kernels.h"
 #include "tensor/float_formats.h"
 
@@ -25,35 +22,6 @@ void for_each_block(int64_t block, int64_t first_column, int64_t count, Run run)
     run(index, done, part);
     done += part;
   }
-}
-
-constexpr std::array<float, 16> kE2M1Values = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
-                                               -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
-
-template <typename Element>
-void look_up_nibbles(std::byte* dst, const std::array<Element, 16>& table, const std::uint8_t* packed,
-                     int64_t first, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t element = first + i;
-    const int nibble = packed[element / 2] >> (element % 2 * 4) & 15;
-    std::memcpy(dst + i * static_cast<int64_t>(sizeof(Element)), &table[static_cast<size_t>(nibble)],
-                sizeof(Element));
-  }
-}
-
-// Blocks are short (32 elements), but even so longer than the table of what the 16 codes become.
-template <typename Element>
-void dequantise_mxfp4(std::byte* dst, DType to, const std::uint8_t* packed, const std::uint8_t* scales,
-                      int64_t block, int64_t first_column, int64_t count) {
-  for_each_block(block, first_column, count, [&](int64_t index, int64_t done, int64_t part) {
-    const float scale = decode_e8m0(scales[index]);
-    std::array<float, 16> values = kE2M1Values;
-    for (float& value : values) value = with_one_nan(value * scale);
-    std::array<Element, 16> table;
-    cast(reinterpret_cast<std::byte*>(table.data()), to, reinterpret_cast<const std::byte*>(values.data()),
-         DType::kFloat32, 16);
-    look_up_nibbles(dst + done * dtype_size(to), table, packed, first_column + done, part);
-  });
 }
 
 }  // namespace
@@ -97,12 +65,22 @@ void quantise_row(std::byte* codes, const std::byte* src, DType from, const floa
 
 void dequantise_mxfp4_row(std::byte* dst, DType to, const std::uint8_t* packed, const std::uint8_t* scales,
                           int64_t block, int64_t first_column, int64_t count) {
-  assert(to == DType::kFloat32 || to == DType::kBFloat16 || to == DType::kFloat16);
-  if (to == DType::kFloat32) {
-    dequantise_mxfp4<std::uint32_t>(dst, to, packed, scales, block, first_column, count);
-  } else {
-    dequantise_mxfp4<std::uint16_t>(dst, to, packed, scales, block, first_column, count);
-  }
+  const DequantiseRun dequantise = dequantise_mxfp4_run(to);
+  assert(dequantise != nullptr);
+  const int64_t size = dtype_size(to);
+  for_each_block(block, first_column, count, [=](int64_t index, int64_t done, int64_t part) {
+    const float scale = decode_e8m0(scales[index]);
+    const int64_t column = first_column + done;
+    std::byte* at = dst + done * size;
+    const std::byte* codes = reinterpret_cast<const std::byte*>(packed) + column / 2;
+    if (column % 2 != 0) {  // a run begins with a low nibble
+      const std::byte high = *codes++ >> 4;
+      dequantise(at, &high, scale, 1);
+      at += size;
+      --part;
+    }
+    dequantise(at, codes, scale, part);
+  });
 }
 
 }  // namespace milepost

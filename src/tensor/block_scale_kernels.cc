@@ -27,6 +27,23 @@ void dequantise(std::byte* dst, const std::byte* codes, float scale, int64_t cou
   }
 }
 
+constexpr std::array<float, 16> kE2M1Values = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                               -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+
+// A table of what the 16 codes become: runs are as short as 32 elements, but that is more.
+template <DType kTo, typename Element>
+void dequantise_mxfp4(std::byte* dst, const std::byte* packed, float scale, int64_t count) {
+  std::array<float, 16> values = kE2M1Values;
+  for (float& value : values) value = with_one_nan(value * scale);
+  std::array<Element, 16> table;
+  cast(reinterpret_cast<std::byte*>(table.data()), kTo, reinterpret_cast<const std::byte*>(values.data()),
+       DType::kFloat32, 16);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto nibble = std::to_integer<size_t>(packed[i / 2] >> (i % 2 * 4)) & 15;
+    std::memcpy(dst + i * static_cast<int64_t>(sizeof(Element)), &table[nibble], sizeof(Element));
+  }
+}
+
 template <DType kFrom>
 void quantise(std::byte* codes, const std::byte* src, float scale, int64_t count) {
   Part values;
@@ -87,6 +104,22 @@ DequantiseRun dequantise_run(DType from, DType to, CpuLevel level) {
       return portable_dequantise<DType::kBFloat16>(from);
     case DType::kFloat16:
       return portable_dequantise<DType::kFloat16>(from);
+    default:
+      return nullptr;
+  }
+}
+
+DequantiseRun dequantise_mxfp4_run(DType to, CpuLevel level) {
+  if (level == CpuLevel::kAvx512) {
+    if (const DequantiseRun run = avx512_dequantise_mxfp4(to)) return run;
+  }
+  switch (to) {
+    case DType::kFloat32:
+      return dequantise_mxfp4<DType::kFloat32, uint32_t>;
+    case DType::kBFloat16:
+      return dequantise_mxfp4<DType::kBFloat16, uint16_t>;
+    case DType::kFloat16:
+      return dequantise_mxfp4<DType::kFloat16, uint16_t>;
     default:
       return nullptr;
   }

@@ -20,11 +20,13 @@ using AmaxRun = float (*)(const std::byte* src, int64_t count);
 
 // Null for types that block_scale.h does not take. Requires: a level that this processor has.
 DequantiseRun dequantise_run(DType from, DType to, CpuLevel level = cpu_level());
+DequantiseRun dequantise_mxfp4_run(DType to, CpuLevel level = cpu_level());  // from a low nibble on
 QuantiseRun quantise_run(DType from, CpuLevel level = cpu_level());
 AmaxRun amax_run(DType from, CpuLevel level = cpu_level());
 
-// Those of the AVX-512 level that are not the portable ones; null for the others. Requires: that level.
+// Those of the AVX-512 level that differ from the portable ones; null for the others.
 DequantiseRun avx512_dequantise(DType from, DType to);
+DequantiseRun avx512_dequantise_mxfp4(DType to);
 QuantiseRun avx512_quantise(DType from);
 AmaxRun avx512_amax(DType from);
 

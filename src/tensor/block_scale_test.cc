@@ -17,6 +17,7 @@
 #include "milepost/base/bytes.h"
 #include "milepost/tensor/copy.h"
 #include "tensor/block_scale_kernels.h"
+#include "tensor/float_formats.h"
 
 namespace milepost {
 namespace {
@@ -295,7 +296,7 @@ TEST(BlockScale, GivesTheSameFloat8AgainAfterBfloat16) {
   std::normal_distribution<float> normal(0, 1);
   std::vector<float> floats(kCount);
   for (size_t i = 0; i < floats.size(); ++i) {
-    floats[i] = normal(random) * std::ldexp(1.0f, static_cast<int>(i / 128) * 3 - 96);
+    floats[i] = normal(random) * std::ldexp(1.0f, static_cast<int>(i / 128) * 3 - 100);
   }
   ByteVector values(kCount * 2), first(kCount), second(kCount);
   cast(values.data(), DType::kBFloat16, bytes_of(floats), DType::kFloat32, kCount);
@@ -324,6 +325,20 @@ TEST(BlockScaleKernels, DequantiseToTheSameBitsOnEveryProcessor) {
       dequantise_run(DType::kFloat8E4M3FN, to, CpuLevel::kPortable)(expected.data(), codes.data(), scale,
                                                                     256);
       dequantise_run(DType::kFloat8E4M3FN, to)(actual.data(), codes.data(), scale, 256);
+      ASSERT_EQ(actual, expected) << scale << " to " << dtype_name(to);
+    }
+  }
+}
+
+TEST(BlockScaleKernels, DequantiseMxfp4ToTheSameBitsOnEveryProcessor) {
+  ByteVector packed(256);
+  for (size_t i = 0; i < 256; ++i) packed[i] = static_cast<std::byte>(i);
+  for (DType to : kResults) {
+    ByteVector expected(512 * size_of(to)), actual(expected.size());
+    for (uint32_t code = 0; code < 256; ++code) {
+      const float scale = decode_e8m0(code);
+      dequantise_mxfp4_run(to, CpuLevel::kPortable)(expected.data(), packed.data(), scale, 512);
+      dequantise_mxfp4_run(to)(actual.data(), packed.data(), scale, 512);
       ASSERT_EQ(actual, expected) << scale << " to " << dtype_name(to);
     }
   }
@@ -363,6 +378,7 @@ TEST(BlockScaleKernels, AreThereForTheTypesOfTheHeaderOnly) {
       EXPECT_EQ(dequantise_run(dtype, DType::kBFloat16, level) != nullptr, is_code) << dtype_name(dtype);
       EXPECT_EQ(dequantise_run(DType::kFloat8E4M3FN, dtype, level) != nullptr, is_result)
           << dtype_name(dtype);
+      EXPECT_EQ(dequantise_mxfp4_run(dtype, level) != nullptr, is_result) << dtype_name(dtype);
       EXPECT_EQ(quantise_run(dtype, level) != nullptr, is_source) << dtype_name(dtype);
       EXPECT_EQ(amax_run(dtype, level) != nullptr, is_source) << dtype_name(dtype);
     }
