@@ -19,12 +19,13 @@ namespace milepost {
 
 // value = code * scale in float32, rounded once to `to` (float32, bfloat16, float16): spec dcp-format,
 // section 9. `from`: any float8 type with a sign. Cost: with AVX-512 and for e4m3fn about that of a copy (12
-// GB/s of bfloat16 a core), else a sixth of it: bench/block_scale_bench.cc.
+// GB/s of bfloat16 a core of Zen 4), else 1 to 2 GB/s: bench/block_scale_bench.cc.
 void dequantise_row(std::byte* dst, DType to, const std::byte* codes, DType from, const float* scales,
                     int64_t block, int64_t first_column, int64_t count);
 
 // Raises amax[c / block] to the largest magnitude among the elements. A NaN makes it NaN, which stays.
-// `from`: float32, bfloat16, float16, float64 (rounded to float32). Cost: that of reading.
+// `from`: float32, bfloat16, float16, float64 (rounded to float32). Cost: that of reading, with
+// AVX-512; else 3 GB/s or more.
 void accumulate_amax(float* amax, const std::byte* src, DType from, int64_t block, int64_t first_column,
                      int64_t count);
 
@@ -36,7 +37,7 @@ float fp8_scale(float amax);
 // choices); NaN gives 0x7f. `from`: float32, bfloat16, float16, float64 (rounded to float32 first). A
 // bfloat16 block quantised so with the scale of its amax, and dequantised to bfloat16, gives the same scale
 // and codes again (if its amax is above 2^-100). Cost: 8 GB/s of bfloat16 a core with AVX-512, else
-// about 1.7.
+// 0.5.
 void quantise_row(std::byte* codes, const std::byte* src, DType from, const float* scales, int64_t block,
                   int64_t first_column, int64_t count);
 
