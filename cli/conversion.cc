@@ -11,13 +11,14 @@
 namespace milepost::cli {
 namespace {
 
-constexpr size_t kMaxListed = 40;
+constexpr size_t kMaxListed = 40, kMaxLeftOut = 10;
 
 Json report_json(const Conversion& conversion, const ConvertReport& report, int64_t peak_bytes) {
   Json json = {{"source", conversion.source},
                {"destination", conversion.destination},
                {"format", format_name(conversion.options.to)},
                {"dry_run", conversion.options.dry_run},
+               {"model", conversion.model.empty() ? Json() : Json(conversion.model)},
                {"tensors", report.tensors},
                {"objects", report.objects},
                {"casts", report.casts},
@@ -32,18 +33,27 @@ Json report_json(const Conversion& conversion, const ConvertReport& report, int6
   for (const ConvertReport::File& file : report.files)
     json["files"].push_back({{"name", file.name}, {"bytes", file.size_bytes}});
   json["skipped"] = report.skipped;
+  json["left_out"] = conversion.left_out;
+  json["notes"] = conversion.notes;
   json["warnings"] = report.warnings;
   return json;
 }
 
-void print_list(const Terminal& terminal, const std::vector<std::string>& lines) {
-  for (size_t i = 0; i < lines.size() && i < kMaxListed; ++i)
-    terminal.print("  {}\n", printable(lines[i], 400));
-  if (lines.size() > kMaxListed)
-    terminal.print("  ... and {} more (--json lists all)\n", lines.size() - kMaxListed);
+void print_list(const Terminal& terminal, const std::vector<std::string>& lines, size_t most = kMaxListed) {
+  for (size_t i = 0; i < lines.size() && i < most; ++i) terminal.print("  {}\n", printable(lines[i], 400));
+  if (lines.size() > most) terminal.print("  ... and {} more (--json lists all)\n", lines.size() - most);
 }
 
-void print_common(const Terminal& terminal, const ConvertReport& report) {
+void print_common(const Terminal& terminal, const Conversion& conversion, const ConvertReport& report) {
+  if (!conversion.model.empty()) terminal.print("{}\n", terminal.paint(Colour::kBold, conversion.model));
+  for (const std::string& note : conversion.notes) {
+    terminal.print("{} {}\n", terminal.paint(Colour::kCyan, "note:"), printable(note, 1000));
+  }
+  if (!conversion.left_out.empty()) {
+    terminal.print("{} {}:\n", terminal.paint(Colour::kYellow, "left out"),
+                   count_text(static_cast<int64_t>(conversion.left_out.size()), "source tensor or entry"));
+    print_list(terminal, conversion.left_out, kMaxLeftOut);
+  }
   for (const std::string& warning : report.warnings) {
     terminal.print("{} {}\n", terminal.paint(Colour::kYellow, "warning:"), printable(warning, 1000));
   }
@@ -93,6 +103,10 @@ void print_done(const Terminal& terminal, const Conversion& conversion, const Co
 void Conversion::declare(Flags& flags) {
   flags.positional("SRC", &source, "a checkpoint of any format");
   flags.positional("DST", &destination, "the folder or file to write; appears whole or not at all");
+  declare_options(flags);
+}
+
+void Conversion::declare_options(Flags& flags) {
   flags.texts("--match", &options.match, "GLOB", "take only entries whose whole name matches; repeatable");
   flags.integer("--files", &files, 1, 10'000,
                 "DCP: data files each rank writes (default: 1, or 4 from 64 MiB on)");
@@ -107,20 +121,29 @@ void Conversion::declare(Flags& flags) {
   flags.hidden_flag("--no-sync", &no_sync);
 }
 
-int Conversion::run(const Terminal& terminal, const std::string& label) {
+void Conversion::take_options() {
   options.num_threads = static_cast<int>(threads);
   options.files = static_cast<int>(files);
   options.sync = !no_sync;
-  const std::shared_ptr<const Checkpoint> checkpoint = open_path(source, rank);
+}
+
+int Conversion::run(const Terminal& terminal, const std::string& label) {
+  take_options();
+  return run(terminal, label, open_path(source, rank));
+}
+
+int Conversion::run(const Terminal& terminal, const std::string& label,
+                    const std::shared_ptr<const Checkpoint>& checkpoint) {
   ProgressMeter meter(terminal, label);
   options.progress = meter.progress();
   ConvertReport report = convert(checkpoint, destination, options);
   meter.finish();
+  if (after_converting) after_converting(report);
   if (terminal.json()) {
     terminal.write(json_text(report_json(*this, report, meter.peak_anonymous_bytes())));
     return kDone;
   }
-  print_common(terminal, report);
+  print_common(terminal, *this, report);
   if (options.dry_run) {
     print_plan(terminal, *this, report);
   } else {

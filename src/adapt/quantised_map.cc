@@ -138,17 +138,19 @@ ModelMap dequantised_map(const Catalog& source, std::span<const int64_t> tensors
   return out;
 }
 
-KeyMap fp8_map(const Catalog& exported, const flavor::Model& model) {
-  std::unordered_set<std::string> quantised;
+KeyMap fp8_map(const Catalog& exported, const flavor::Model& model, DType dtype) {
+  std::unordered_set<std::string> quantised, kept;
   for (const KeyEntry& entry : expand(key_table(model.model()), model)) {
     if (entry.row->fp8) quantised.insert(entry.hf.begin(), entry.hf.end());
+    if (entry.row->keeps_float32) kept.insert(entry.hf.begin(), entry.hf.end());
   }
   KeyMap map;
   for (size_t i = 0; i < exported.tensors().size(); ++i) {
     const Catalog::Tensor& info = exported.tensors()[i];
     TensorPart part = whole_part(static_cast<int64_t>(i), info.shape);
     if (!quantised.contains(info.name) || info.shape.size() != 2) {
-      map.add(info.name, info.dtype, info.shape, {std::move(part)});
+      const bool narrowed = dtype_info(info.dtype).kind == DTypeKind::kFloat && !kept.contains(info.name);
+      map.add(info.name, narrowed ? dtype : info.dtype, info.shape, {std::move(part)});
       continue;
     }
     part.block = kFp8ExportBlock;

@@ -15,9 +15,9 @@
 namespace milepost::adapt {
 
 struct HfConfig {
-  flavor::Model model;           // with its registry name where all dimensions are equal to an entry's
-  std::optional<DType> dtype;    // torch_dtype (or dtype, as later versions call it)
-  bool quantised_fp8 = false;    // quantization_config.quant_method == "fp8"
+  flavor::Model model;         // with its registry name where all dimensions are equal to an entry's
+  std::optional<DType> dtype;  // torch_dtype (or dtype, as later versions call it)
+  bool quantised_fp8 = false;  // quantization_config.quant_method == "fp8"
   int64_t quantised_block[2] = {128, 128};  // weight_block_size
 };
 

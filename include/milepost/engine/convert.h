@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "milepost/base/progress.h"
@@ -20,12 +21,22 @@
 
 namespace milepost {
 
+// A small file that goes with the output, such as config.json.
+struct CompanionFile {
+  std::string name;  // a plain name
+  std::string content;
+};
+
 struct ConvertOptions {
   CheckpointFormat to = CheckpointFormat::kDcp;
   std::optional<DType> dtype;                // cast floating tensors of the model (is_model_key) to this
   std::vector<std::string> match;            // globs; empty: everything
   int64_t shard_size_bytes = 5'000'000'000;  // safetensors: largest file's payload
-  int files = 0;                             // DCP: data files a rank; 0: one, or four from 64 MiB on
+  // safetensors, folder: which file each tensor goes to, rather than by size. Every tensor must be in it.
+  std::vector<std::pair<std::string, std::string>> weight_map;
+  bool always_index = false;              // safetensors, folder: an index for a single file too
+  std::vector<CompanionFile> companions;  // safetensors, folder
+  int files = 0;                          // DCP: data files a rank; 0: one, or four from 64 MiB on
   int64_t max_memory_bytes = int64_t{128} << 20;
   int num_threads = 0;
   bool skip_unsupported = false;  // drop what the target cannot hold, listed in the report

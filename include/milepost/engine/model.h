@@ -1,0 +1,74 @@
+// Models: a checkpoint of a known model under the names of either side, as a derived checkpoint that
+// convert(), load() and diff() take.
+//
+//   auto hf = Checkpoint::open("DeepSeek-V3.1-Base");
+//   NamedModel native = as_native(hf, {}, {});        // TorchTitan's names; fp8 dequantised to bfloat16
+//   convert(native.checkpoint, "dcp_out", options);
+//
+// Nothing but indexes and `config.json` is read. Threads: any. Sources: spec conversion, choices.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "milepost/adapt/model_map.h"
+#include "milepost/base/bytes.h"
+#include "milepost/engine/checkpoint.h"
+#include "milepost/engine/convert.h"
+#include "milepost/flavor/flavor.h"
+#include "milepost/storage/storage.h"
+
+namespace milepost {
+
+// What the caller knows of the model. What is not said is found out: from the `config.json` beside the
+// source, else from names and shapes, where exactly one known flavor fits.
+struct ModelChoice {
+  std::optional<std::string> model, flavor;  // "deepseek_v3", "671B"
+  std::optional<std::string> config;         // path of a config.json, or of a folder that holds one
+  // Multi-token prediction stages to take over; those beyond are left out. Default: as the flavor or the
+  // config.json says, and more than that in the checkpoint is an error.
+  std::optional<int64_t> mtp_layers;
+  bool drop_unknown = false;  // leave out tensors that have no place in the model
+};
+
+struct NamedModel {
+  std::shared_ptr<const Checkpoint> checkpoint;  // derived
+  std::optional<flavor::Model> model;            // nullopt: native names of a model that was not recognised
+  std::vector<adapt::LeftOut> left_out;
+  std::vector<std::string> notes;
+  bool dequantised = false;  // the source held fp8 or MXFP4 codes
+  bool renamed = false;      // the source had the names of the other side
+};
+
+// `source` under native names. Codes are dequantised to `dtype`, by default bfloat16. A source that has
+// native names already is taken as it is, and checked where its model is known. Throws ValueError (unknown or
+// ambiguous model or flavor: names the candidates; kUnsupported names), what adapt/model_map.h throws, and
+// FormatError for an unreadable config.json.
+NamedModel as_native(const std::shared_ptr<const Checkpoint>& source, const ModelChoice& choice,
+                     std::optional<DType> dtype);
+
+// `source`, of either side's names, under Hugging Face's. `fp8`: weights as codes with scales.
+NamedModel as_hugging_face(const std::shared_ptr<const Checkpoint>& source, const ModelChoice& choice,
+                           std::optional<DType> dtype, bool fp8);
+
+// A model of pseudo-random weights under Hugging Face's names, for synthetic checkpoints: nothing but `seed`
+// and the tensor's place decide a value.
+std::shared_ptr<const Checkpoint> synthetic_hugging_face(const flavor::Model& model, DType dtype, bool fp8,
+                                                         uint64_t seed);
+
+// What a Hugging Face folder holds beside the weights, for ConvertOptions: `config.json`, and from `like` (a
+// Hugging Face folder) its tokenizer and generation files, its config.json with the dtype set to what is
+// written, and which tensor goes into which file. Without `like`: a config.json that transformers loads.
+// Throws StorageError, FormatError; ValueError when `like` is no folder of that kind.
+void add_hugging_face_files(const NamedModel& exported, std::optional<DType> dtype, bool fp8,
+                            const std::optional<std::string>& like, ConvertOptions* options);
+
+// The report of an import or export as JSON: every tensor of the source with what became of it, every tensor
+// of the target with what it was made of. Streams to `sink`, so that its size does not count as memory.
+void write_model_report(const std::shared_ptr<const Checkpoint>& source, const NamedModel& result,
+                        const ConvertReport& report, ByteSink& sink);
+
+}  // namespace milepost

@@ -1,0 +1,161 @@
+#include "milepost/engine/model.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "engine/model_choice.h"
+#include "milepost/base/error.h"
+#include "milepost/engine/derived.h"
+
+namespace milepost {
+namespace {
+
+using adapt::Naming;
+
+// The model's tensors; the other entries are left out.
+std::vector<int64_t> model_tensors(const Catalog& catalog, std::vector<adapt::LeftOut>* left_out) {
+  std::vector<int64_t> tensors;
+  for (std::string_view name : catalog.names_in_order()) {
+    const std::optional<int64_t> tensor = catalog.find_tensor(name);
+    if (tensor && is_model_key(name)) {
+      tensors.push_back(*tensor);
+    } else {
+      left_out->push_back({std::string(name), tensor ? "not of the model" : "not a tensor of the model"});
+    }
+  }
+  return tensors;
+}
+
+std::vector<int64_t> all_tensors(const Catalog& catalog) {
+  std::vector<int64_t> tensors(catalog.tensors().size());
+  std::iota(tensors.begin(), tensors.end(), 0);
+  return tensors;
+}
+
+// A source on its way to other names: a checkpoint, and which of its tensors are looked at.
+struct Passage {
+  std::shared_ptr<const Checkpoint> checkpoint;
+  std::vector<int64_t> tensors;
+
+  void go_through(KeyMap map) {
+    checkpoint = derive(std::move(checkpoint), std::move(map));
+    tensors = all_tensors(checkpoint->catalog());
+  }
+  void go_through(adapt::ModelMap map, NamedModel* out) {
+    go_through(std::move(map.map));
+    out->left_out.insert(out->left_out.end(), map.left_out.begin(), map.left_out.end());
+    out->notes.insert(out->notes.end(), map.notes.begin(), map.notes.end());
+  }
+};
+
+// Names that no table knows pass only when nobody said what the model is.
+[[noreturn]] void refuse_names(const Checkpoint& source) {
+  ValueError error("its tensors have the names of no known model",
+                   "`milepost convert` changes formats and keeps names; `milepost inspect` lists them");
+  error.set_path(source.path());
+  throw error;
+}
+
+// The model of a native checkpoint, if it is known.
+std::optional<ChosenModel> try_choose(const Passage& passage, const ModelChoice& choice,
+                                      const std::optional<adapt::HfConfig>& config) {
+  const bool was_told = choice.model || choice.flavor || choice.config;
+  try {
+    return choose_model(*passage.checkpoint, passage.tensors, Naming::kNative, choice, config);
+  } catch (const ValueError&) {
+    if (was_told) throw;
+    return std::nullopt;
+  }
+}
+
+void keep_names(Passage& passage, NamedModel* out) {
+  adapt::ModelMap map;
+  for (int64_t tensor : passage.tensors) {
+    const Catalog::Tensor& info = passage.checkpoint->catalog().tensors()[static_cast<size_t>(tensor)];
+    map.map.add(info.name, info.dtype, info.shape, {whole_part(tensor, info.shape)});
+  }
+  map.notes.emplace_back("the model was not recognised: names and shapes are taken over unchecked");
+  passage.go_through(std::move(map), out);
+}
+
+}  // namespace
+
+NamedModel as_native(const std::shared_ptr<const Checkpoint>& source, const ModelChoice& choice,
+                     std::optional<DType> dtype) {
+  NamedModel out;
+  Passage passage{source, model_tensors(source->catalog(), &out.left_out)};
+  const std::optional<adapt::HfConfig> config = find_config(*source, choice);
+  if (adapt::has_quantised(source->catalog(), passage.tensors)) {
+    const std::array<int64_t, 2> block =
+        config ? std::array{config->quantised_block[0], config->quantised_block[1]}
+               : std::array<int64_t, 2>{128, 128};
+    passage.go_through(
+        adapt::dequantised_map(source->catalog(), passage.tensors, dtype.value_or(DType::kBFloat16), block),
+        &out);
+    out.dequantised = true;
+  }
+  const Naming naming = adapt::find_naming(passage.checkpoint->catalog(), passage.tensors);
+  if (naming == Naming::kUnknown) refuse_names(*source);
+  std::optional<ChosenModel> chosen;
+  if (naming == Naming::kHuggingFace) {
+    chosen = choose_model(*passage.checkpoint, passage.tensors, naming, choice, config);
+  } else {
+    chosen = try_choose(passage, choice, config);
+  }
+  if (!chosen) {
+    keep_names(passage, &out);
+  } else {
+    const auto map = naming == Naming::kHuggingFace ? adapt::import_map : adapt::native_map;
+    passage.go_through(map(passage.checkpoint->catalog(), passage.tensors, chosen->model, chosen->map), &out);
+    out.notes.insert(out.notes.end(), chosen->notes.begin(), chosen->notes.end());
+    out.model = std::move(chosen->model);
+  }
+  out.renamed = naming == Naming::kHuggingFace;
+  out.checkpoint = passage.checkpoint;
+  return out;
+}
+
+NamedModel as_hugging_face(const std::shared_ptr<const Checkpoint>& source, const ModelChoice& choice,
+                           std::optional<DType> dtype, bool fp8) {
+  NamedModel out = as_native(source, choice, dtype);
+  if (!out.model) {
+    // The reason why it was not recognised.
+    const std::vector<int64_t> tensors = all_tensors(out.checkpoint->catalog());
+    out.model =
+        choose_model(*out.checkpoint, tensors, Naming::kNative, choice, find_config(*source, choice)).model;
+  }
+  Passage passage{out.checkpoint, all_tensors(out.checkpoint->catalog())};
+  adapt::ModelMap map = adapt::export_map(passage.checkpoint->catalog(), passage.tensors, *out.model, {});
+  passage.go_through(std::move(map), &out);
+  if (fp8) {
+    passage.go_through(
+        adapt::fp8_map(passage.checkpoint->catalog(), *out.model, dtype.value_or(DType::kBFloat16)));
+  }
+  out.renamed = !out.renamed;
+  out.checkpoint = passage.checkpoint;
+  return out;
+}
+
+std::shared_ptr<const Checkpoint> synthetic_hugging_face(const flavor::Model& model, DType dtype, bool fp8,
+                                                         uint64_t seed) {
+  KeyMap map;
+  for (const adapt::KeyEntry& entry : adapt::expand(adapt::key_table(model.model()), model)) {
+    if (entry.row->kind == adapt::KeyKind::kOnlyHf || entry.export_absent) continue;
+    const Dims shape = entry.hf_shape();
+    for (const std::string& name : entry.hf) {
+      TensorPart part = whole_part(-1, shape);
+      part.values = TensorPart::Values::kRandom;
+      part.seed = (seed << 32) + map.target.tensors().size();
+      map.add(name, entry.row->keeps_float32 ? DType::kFloat32 : dtype, shape, {part});
+    }
+  }
+  std::shared_ptr<const Checkpoint> checkpoint = derive(Checkpoint::in_memory({}, {}, {}), std::move(map));
+  if (fp8) {
+    KeyMap codes = adapt::fp8_map(checkpoint->catalog(), model, dtype);
+    checkpoint = derive(std::move(checkpoint), std::move(codes));
+  }
+  return checkpoint;
+}
+
+}  // namespace milepost

@@ -1,0 +1,146 @@
+// Where the model comes from, first that says something:
+//
+// 1. --flavor (with --model, or the models that have a flavor of that name): the registry's dimensions.
+// 2. The config.json that was named, or that lies beside the source.
+// 3. Names and shapes, where exactly one known flavor fits them.
+//
+// The number of multi-token prediction stages is set apart, since checkpoints of one flavor come with and
+// without them.
+#include "engine/model_choice.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "milepost/base/error.h"
+
+namespace milepost {
+namespace {
+
+constexpr std::string_view kConfigName = "config.json";
+constexpr int64_t kMaxConfigBytes = 16 << 20;
+
+using flavor::Model;
+
+int64_t* mtp_layers(Model* model) {
+  auto* dims = std::get_if<flavor::DeepSeekV3>(&model->dims);
+  return dims == nullptr ? nullptr : &dims->num_mtp_layers;
+}
+
+std::vector<Model> models_of(const ModelChoice& choice) {
+  std::vector<Model> models = flavor::all();
+  std::erase_if(models, [&](const Model& model) {
+    return (choice.model && model.model() != *choice.model) ||
+           (choice.flavor && model.name != *choice.flavor);
+  });
+  return models;
+}
+
+std::string names_of(const std::vector<Model>& models) {
+  std::vector<std::string> names;
+  for (const Model& model : models) names.push_back(fmt::format("{} {}", model.model(), model.name));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// The one of `candidates` that fits.
+Model fitting_model(const Checkpoint& source, std::span<const int64_t> tensors, adapt::Naming naming,
+                    const std::vector<Model>& candidates) {
+  const adapt::Fit fit = adapt::find_fitting(source.catalog(), tensors, naming, candidates);
+  if (fit.exact.size() == 1) return fit.exact[0];
+  if (fit.exact.size() > 1) {
+    ValueError error(fmt::format("its names and shapes fit more than one model: {}", names_of(fit.exact)),
+                     "say which with --model and --flavor");
+    error.set_path(source.path());
+    throw error;
+  }
+  ValueError error(
+      fmt::format("its names and shapes fit no known flavor (the nearest is {})", fit.closest),
+      "give the model's config.json with --config, or say which it is with --model and --flavor");
+  error.set_path(source.path());
+  throw error;
+}
+
+Model registry_model(const Checkpoint& source, std::span<const int64_t> tensors, adapt::Naming naming,
+                     const ModelChoice& choice) {
+  if (choice.model) return flavor::find(*choice.model, *choice.flavor);
+  const std::vector<Model> candidates = models_of(choice);
+  if (candidates.size() == 1) return candidates[0];
+  if (candidates.empty()) {
+    throw ValueError(fmt::format("no model has a flavor '{}'", printable(*choice.flavor)),
+                     fmt::format("known flavors: {}", names_of(flavor::all())));
+  }
+  Model model = fitting_model(source, tensors, naming, candidates);
+  if (int64_t* stages = mtp_layers(&model)) *stages = 0;  // as the registry has it
+  return model;
+}
+
+}  // namespace
+
+std::optional<std::string> read_config_text(const StorageLocation& location) {
+  std::string path = location.path;
+  std::optional<FileInfo> info = location.storage->stat(path);
+  if (info && info->is_directory) {
+    path = join_path(path, kConfigName);
+    info = location.storage->stat(path);
+  }
+  if (!info) return std::nullopt;
+  const ByteVector bytes = read_all(*location.storage->open_read(path), kMaxConfigBytes);
+  return std::string(as_text(bytes));
+}
+
+std::optional<adapt::HfConfig> find_config(const Checkpoint& source, const ModelChoice& choice) {
+  if (choice.config) {
+    const std::optional<std::string> text = read_config_text(resolve_location(*choice.config));
+    if (!text) {
+      StorageError error(ErrorCode::kNotFound, "there is no config.json", *choice.config);
+      error.set_hint("name a config.json, or a folder that holds one");
+      throw error;
+    }
+    return adapt::read_hf_config(*text, *choice.config);
+  }
+  if (source.format() == CheckpointFormat::kMemory) return std::nullopt;
+  StorageLocation beside = resolve_location(source.path());
+  const std::optional<FileInfo> info = beside.storage->stat(beside.path);
+  if (info && !info->is_directory) beside.path = parent_path(beside.path);
+  const std::string path = join_path(beside.path, kConfigName);
+  const std::optional<std::string> text = read_config_text({beside.storage, path});
+  if (!text) return std::nullopt;
+  return adapt::read_hf_config(*text, path);
+}
+
+ChosenModel choose_model(const Checkpoint& source, std::span<const int64_t> tensors, adapt::Naming naming,
+                         const ModelChoice& choice, const std::optional<adapt::HfConfig>& config) {
+  if (choice.model) flavor::flavor_names(*choice.model);  // must be known
+  if (choice.flavor && choice.config) {
+    throw ValueError("a flavor and a config.json were both given", "give one of them");
+  }
+  if (config && !choice.flavor && choice.model && config->model.model() != *choice.model) {
+    throw ValueError(
+        fmt::format("the config.json is of a {}, not a {}", config->model.model(), *choice.model),
+        "leave out --model, or give the flavor as well");
+  }
+  ChosenModel out;
+  out.map.drop_unknown = choice.drop_unknown;
+  if (choice.flavor) {
+    out.model = registry_model(source, tensors, naming, choice);
+  } else if (config) {
+    out.model = config->model;
+  } else {
+    out.model = fitting_model(source, tensors, naming, models_of(choice));
+  }
+  int64_t* const stages = mtp_layers(&out.model);
+  if (stages == nullptr) return out;
+  if (choice.mtp_layers) {
+    *stages = *choice.mtp_layers;
+    out.map.drop_extra_mtp = true;
+  } else if (*stages > 0 && adapt::count_mtp_stages(source.catalog(), tensors, out.model, naming) == 0) {
+    // Copies that went through transformers have lost them.
+    out.notes.push_back(fmt::format(
+        "the configuration has {} multi-token prediction stages, the checkpoint has none", *stages));
+    *stages = 0;
+  }
+  return out;
+}
+
+}  // namespace milepost

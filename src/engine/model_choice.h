@@ -1,0 +1,32 @@
+// Which model a checkpoint is of.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "milepost/adapt/hf_config.h"
+#include "milepost/engine/model.h"
+
+namespace milepost {
+
+// The text of the config.json at `path` (the file itself, or a folder that holds it); nullopt when there is
+// none. Throws StorageError, FormatError kTooLarge.
+std::optional<std::string> read_config_text(const StorageLocation& location);
+
+struct ChosenModel {
+  flavor::Model model;
+  adapt::MapOptions map;
+  std::vector<std::string> notes;
+};
+
+// The config.json that the choice names, or else the one beside the source.
+std::optional<adapt::HfConfig> find_config(const Checkpoint& source, const ModelChoice& choice);
+
+// Throws ValueError when no model fits, or more than one. See ModelChoice.
+ChosenModel choose_model(const Checkpoint& source, std::span<const int64_t> tensors, adapt::Naming naming,
+                         const ModelChoice& choice, const std::optional<adapt::HfConfig>& config);
+
+}  // namespace milepost
