@@ -4,6 +4,7 @@
 
 #include "command.h"
 #include "json.h"
+#include "milepost/engine/model.h"
 #include "open_path.h"
 #include "progress_meter.h"
 #include "units.h"
@@ -136,7 +137,8 @@ int Conversion::run(const Terminal& terminal, const std::string& label,
                     const std::shared_ptr<const Checkpoint>& checkpoint) {
   ProgressMeter meter(terminal, label);
   options.progress = meter.progress();
-  ConvertReport report = convert(checkpoint, destination, options);
+  const ConvertReport report =
+      hollow ? write_hollow(checkpoint, destination, options) : convert(checkpoint, destination, options);
   meter.finish();
   if (after_converting) after_converting(report);
   if (terminal.json()) {

@@ -18,6 +18,8 @@ struct Conversion {
   bool no_sync = false;
   ConvertOptions options;
 
+  bool hollow = false;  // write_hollow() rather than convert()
+
   // Of import and export: shown before what was written.
   std::string model;  // "deepseek_v3 671B"
   std::vector<std::string> notes;

@@ -130,9 +130,9 @@ ChosenModel choose_model(const Checkpoint& source, std::span<const int64_t> tens
     out.model = fitting_model(source, tensors, naming, models_of(choice));
   }
   int64_t* const stages = mtp_layers(&out.model);
+  if (choice.mtp_layers) set_mtp_layers(&out.model, *choice.mtp_layers);
   if (stages == nullptr) return out;
   if (choice.mtp_layers) {
-    *stages = *choice.mtp_layers;
     out.map.drop_extra_mtp = true;
   } else if (*stages > 0 && adapt::count_mtp_stages(source.catalog(), tensors, out.model, naming) == 0) {
     // Copies that went through transformers have lost them.
@@ -141,6 +141,32 @@ ChosenModel choose_model(const Checkpoint& source, std::span<const int64_t> tens
     *stages = 0;
   }
   return out;
+}
+
+flavor::Model named_model(const std::string& model, const std::optional<std::string>& flavor,
+                          const std::optional<std::string>& config) {
+  if (flavor && config) throw ValueError("a flavor and a config.json were both given", "give one of them");
+  if (flavor) return flavor::find(model, *flavor);
+  ModelChoice choice;
+  choice.config = config;
+  flavor::Model out = find_config(*Checkpoint::in_memory({}, {}, {}), choice)->model;
+  if (out.model() != model) {
+    ValueError error(
+        fmt::format("this is the configuration of a {}, not of a {}", out.model(), printable(model)));
+    error.set_path(*config);
+    throw error;
+  }
+  return out;
+}
+
+void set_mtp_layers(flavor::Model* model, int64_t number) {
+  int64_t* stages = mtp_layers(model);
+  if (stages != nullptr) {
+    *stages = number;
+  } else if (number > 0) {
+    throw ValueError(fmt::format("{} has no multi-token prediction", model->text()),
+                     "leave out --mtp-layers");
+  }
 }
 
 }  // namespace milepost

@@ -54,6 +54,14 @@ NamedModel as_native(const std::shared_ptr<const Checkpoint>& source, const Mode
 NamedModel as_hugging_face(const std::shared_ptr<const Checkpoint>& source, const ModelChoice& choice,
                            std::optional<DType> dtype, bool fp8);
 
+// The model that the caller names, for commands that have no checkpoint: a registry flavor, or what a
+// config.json (`config` as in ModelChoice) says, which must be of `model`. Throws ValueError, StorageError,
+// FormatError; requires one of the two.
+flavor::Model named_model(const std::string& model, const std::optional<std::string>& flavor,
+                          const std::optional<std::string>& config);
+// Throws ValueError for a model without multi-token prediction.
+void set_mtp_layers(flavor::Model* model, int64_t mtp_layers);
+
 // A model of pseudo-random weights under Hugging Face's names, for synthetic checkpoints: nothing but `seed`
 // and the tensor's place decide a value.
 std::shared_ptr<const Checkpoint> synthetic_hugging_face(const flavor::Model& model, DType dtype, bool fp8,
@@ -65,6 +73,12 @@ std::shared_ptr<const Checkpoint> synthetic_hugging_face(const flavor::Model& mo
 // Throws StorageError, FormatError; ValueError when `like` is no folder of that kind.
 void add_hugging_face_files(const NamedModel& exported, std::optional<DType> dtype, bool fp8,
                             const std::optional<std::string>& like, ConvertOptions* options);
+
+// Writes what convert() would write of a synthetic checkpoint as safetensors, but with holes instead of
+// values: files of the right sizes that take no space, for trying out plans. Options as convert()'s; dtype,
+// to and resume are not looked at.
+ConvertReport write_hollow(const std::shared_ptr<const Checkpoint>& source, std::string_view dst,
+                           const ConvertOptions& options);
 
 // The report of an import or export as JSON: every tensor of the source with what became of it, every tensor
 // of the target with what it was made of. Streams to `sink`, so that its size does not count as memory.
