@@ -62,7 +62,7 @@ DType target_dtype(const Catalog& catalog, const Catalog::Tensor& tensor, const 
     ValueError error(
         "its values are codes that need the scales stored beside them, so a plain cast would give wrong "
         "numbers",
-        "convert without a dtype, which keeps codes and scales");
+        "convert without a dtype, which keeps codes and scales, or use `milepost export`, which dequantises");
     error.set_key(tensor.name);
     throw error;
   }
@@ -92,6 +92,40 @@ std::string object_objection(const Checkpoint& source, int64_t object, Checkpoin
   return {};
 }
 
+// What a derived checkpoint's entries are made of.
+Selection sources_of(const Checkpoint::Derivation& derived, const Selection& selection) {
+  const std::vector<Catalog::Tensor>& sources = (*derived.source)->catalog().tensors();
+  std::unordered_set<int64_t> seen;
+  Selection out;
+  const auto take = [&](int64_t tensor) {
+    if (tensor < 0 || !seen.insert(tensor).second) return;
+    Selection::Entry entry;
+    entry.name = sources[static_cast<size_t>(tensor)].name;
+    entry.tensor = tensor;
+    out.entries.push_back(entry);
+  };
+  for (const Selection::Entry& entry : selection.entries) {
+    for (const TensorPart& part : derived.map->parts[static_cast<size_t>(entry.tensor)]) {
+      take(part.source);
+      take(part.scales);
+    }
+  }
+  return out;
+}
+
+// Bytes of the stored tensors that the entries come from, each counted once.
+int64_t stored_bytes(const Checkpoint& source, const Selection& selection) {
+  if (const Checkpoint::Derivation derived = source.derivation(); derived.map != nullptr) {
+    return stored_bytes(**derived.source, sources_of(derived, selection));
+  }
+  int64_t bytes = 0;
+  for (const Selection::Entry& entry : selection.entries) {
+    if (entry.tensor >= 0)
+      bytes += tensor_bytes(source.catalog().tensors()[static_cast<size_t>(entry.tensor)]);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Selection select_entries(const Checkpoint& source, const ConvertOptions& options) {
@@ -110,7 +144,6 @@ Selection select_entries(const Checkpoint& source, const ConvertOptions& options
       entry.dtype = target_dtype(catalog, info, options);
       objection = tensor_objection(options.to, entry.dtype, info.shape);
       if (!objection.empty()) objection = fmt::format("{} ({})", objection, dtype_name(entry.dtype));
-      if (objection.empty()) out.bytes_in += tensor_bytes(info);
     } else {
       entry.object = catalog.find_object(name).value();
       objection = object_objection(source, entry.object, options.to);
@@ -137,33 +170,9 @@ Selection select_entries(const Checkpoint& source, const ConvertOptions& options
     throw error;
   }
   out.skipped = std::move(objections);
+  out.bytes_in = stored_bytes(source, out);
   return out;
 }
-
-namespace {
-
-// What a derived checkpoint's entries are made of.
-Selection sources_of(const Checkpoint::Derivation& derived, const Selection& selection) {
-  const std::vector<Catalog::Tensor>& sources = (*derived.source)->catalog().tensors();
-  std::unordered_set<int64_t> seen;
-  Selection out;
-  const auto take = [&](int64_t tensor) {
-    if (tensor < 0 || !seen.insert(tensor).second) return;
-    Selection::Entry entry;
-    entry.name = sources[static_cast<size_t>(tensor)].name;
-    entry.tensor = tensor;
-    out.entries.push_back(entry);
-  };
-  for (const Selection::Entry& entry : selection.entries) {
-    for (const TensorPart& part : derived.map->parts[static_cast<size_t>(entry.tensor)]) {
-      take(part.source);
-      take(part.scales);
-    }
-  }
-  return out;
-}
-
-}  // namespace
 
 void require_sound(const Checkpoint& source, const Selection& selection) {
   if (const Checkpoint::Derivation derived = source.derivation(); derived.map != nullptr) {
