@@ -59,10 +59,16 @@ show inspect "$out/four_ranks" --match tok_embeddings.weight --chunks
 show verify "$out/four_ranks"
 show diff "$checkpoint" "$out/four_ranks"
 
+say "A model in Hugging Face's names, quantised to fp8, into a checkpoint to train from, and back as bfloat16"
+show synth deepseek_v3 "$out/hf_fp8" --fp8
+show import "$out/hf_fp8" "$out/dcp_model"
+show export "$out/dcp_model" "$out/hf_bfloat16"
+
 cat <<END
 
 == What next
 Your own checkpoint:  $tool inspect PATH    (a DCP folder, a safetensors file or folder, a torch.save file)
+Convert models:       docs/conversion.md
 All commands:         $tool --help, and $tool COMMAND --help for examples; docs/cli.md has it all
 The tests:            ./run_tests.sh
 How it works:         ARCHITECTURE.md
