@@ -2,20 +2,27 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "engine/buffered_file.h"
+#include "engine/conversion_identity.h"
 #include "engine/convert_plan.h"
+#include "engine/resume.h"
 #include "milepost/base/error.h"
 #include "milepost/storage/staging.h"
 
 namespace milepost {
 namespace {
 
-class CountingSink final : public ByteSink {
+class HashingSink final : public ByteSink {
  public:
-  void append(Bytes bytes) override { count += static_cast<int64_t>(bytes.size()); }
+  void append(Bytes bytes) override {
+    count += static_cast<int64_t>(bytes.size());
+    hash.update(bytes);
+  }
   int64_t count = 0;
+  Sha256 hash;
 };
 
 OutputSet plan_output(const std::shared_ptr<const Checkpoint>& source, const Selection& selection,
@@ -70,16 +77,47 @@ void require_space(const ConvertReport& report, const std::string& path) {
 }
 
 void write_output(Storage& storage, const std::string& staging, bool single_file, const OutputSet& output,
-                  const WriteOptions& write) {
+                  const WriteOptions& write, Journal& journal) {
   std::vector<std::string> paths;
   for (const OutputFile& file : output.files) {
     paths.push_back(single_file ? staging : join_path(staging, file.image->name()));
   }
-  write_images(storage, paths, output.files, write);
+  write_images(storage, paths, output.files, write, &journal);
   for (const OutputSet::SmallFile& small : output.small_files) {
     BufferedFile file(storage, join_path(staging, small.name));
     small.write(file);
     file.finish(write.sync);
+  }
+}
+
+void write_staged(const StorageLocation& location, bool single_file, const OutputSet& output,
+                  const ConvertOptions& options, const WriteOptions& write, const Journal::Policy& policy,
+                  const ConversionIdentity& identity, ConvertReport* report) {
+  Storage& storage = *location.storage;
+  StagedOutput staged(location.storage, location.path,
+                      single_file ? StagedOutput::Kind::kFile : StagedOutput::Kind::kDirectory,
+                      options.overwrite,
+                      options.resume ? StagedOutput::Leftovers::kKeep : StagedOutput::Leftovers::kRemove);
+  Journal journal(storage, staged.journal_path(), identity, policy);
+  if (options.resume) {
+    const int64_t held = take_up(storage, staged, single_file, output, location.path, journal, report);
+    report->disk_bytes_needed -= std::min(report->disk_bytes_needed, held);
+  }
+  report->disk_bytes_free = storage.free_bytes(parent_path(location.path));  // without what a dead run left
+  require_space(*report, location.path);
+  try {
+    write_output(storage, staged.path(), single_file, output, write, journal);
+  } catch (Error& error) {
+    keep_or_remove(storage, staged, journal, options.resume, error);
+    throw;
+  }
+  report->bytes_resumed = journal.bytes_kept();
+  staged.keep_when_abandoned(journal.is_worth_keeping());
+  try {
+    staged.commit();
+  } catch (Error& error) {
+    mention_leftovers(storage, staged, error);
+    throw;
   }
 }
 
@@ -92,6 +130,11 @@ ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, std::stri
 
 ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, const StorageLocation& location,
                       const ConvertOptions& options) {
+  return convert_with(source, location, options, {});
+}
+
+ConvertReport convert_with(const std::shared_ptr<const Checkpoint>& source, const StorageLocation& location,
+                           const ConvertOptions& options, const Journal::Policy& policy) {
   const auto start = std::chrono::steady_clock::now();
   check_options(options);
   require_apart(*source, location.path);
@@ -115,10 +158,12 @@ ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, const Sto
   report.bytes_in = selection.bytes_in;
   for (const OutputFile& file : output.files)
     report.files.push_back({file.image->name(), file.image->size()});
+  std::vector<Sha256Digest> small_files;
   for (const OutputSet::SmallFile& small : output.small_files) {
-    CountingSink sink;
+    HashingSink sink;
     small.write(sink);
     report.files.push_back({small.name, sink.count});
+    small_files.push_back(sink.hash.finish());
   }
   for (const ConvertReport::File& file : report.files) report.bytes_out += file.size_bytes;
   report.disk_bytes_needed = report.bytes_out;
@@ -126,12 +171,8 @@ ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, const Sto
   report.peak_buffer_bytes = write_buffer_bytes(write);
   if (options.dry_run) return report;
 
-  require_space(report, location.path);
-  StagedOutput staged(location.storage, location.path,
-                      single_file ? StagedOutput::Kind::kFile : StagedOutput::Kind::kDirectory,
-                      options.overwrite);
-  write_output(*location.storage, staged.path(), single_file, output, write);
-  staged.commit();
+  write_staged(location, single_file, output, options, write, policy,
+               identify_conversion(*source, output, options.to, small_files), &report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/journal.h"
 #include "engine/write_images.h"
 #include "milepost/engine/convert.h"
 
@@ -53,5 +54,9 @@ OutputSet plan_safetensors_output(const std::shared_ptr<const Checkpoint>& sourc
                                   const std::string& single_file_name);  // empty: a folder
 OutputSet plan_torch_output(const std::shared_ptr<const Checkpoint>& source, const Selection& selection,
                             const std::string& file_name);
+
+// convert(), with another policy for its journal.
+ConvertReport convert_with(const std::shared_ptr<const Checkpoint>& source, const StorageLocation& location,
+                           const ConvertOptions& options, const Journal::Policy& policy);
 
 }  // namespace milepost

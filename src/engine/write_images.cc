@@ -8,6 +8,8 @@
 //    those after it only, so that the error reported does not depend on who was faster.
 // 4. Now every payload before any literal of the block is complete: the literals are rendered.
 // 5. The block is written; the worker that writes a file's last block cuts it to size, syncs and closes it.
+// 6. With a journal, the block's CRC goes there afterwards. Where one is there from an interrupted run, the
+//    block is read back instead of 2, and if it is as recorded, 4 and 5 are left out.
 #include "engine/write_images.h"
 
 #include <fmt/format.h>
@@ -28,10 +30,13 @@
 namespace milepost {
 namespace {
 
-constexpr int64_t kDirectBlock = 8 << 20;     // large enough to keep a disk busy from two threads
-constexpr int64_t kBufferedBlock = 1 << 20;   // stays in the second-level cache between checksum and write
+// Large enough to keep a disk busy from two threads.
+constexpr int64_t kDirectBlock = Journal::kMaxBlockBytes;
+// Stays in the second-level cache between checksum and write.
+constexpr int64_t kBufferedBlock = Journal::kMinBlockBytes;
 constexpr int64_t kCopyBytes = 256 << 10;     // copied and checksummed at a time
 constexpr int64_t kPerWorkerExtra = 4 << 20;  // window and cast scratch of a PayloadFiller, rendered literals
+constexpr int64_t kCombineFrom = 32 << 10;    // combining two CRCs takes as long as making one of 20 KiB
 
 // Thrown for a block that comes after a failed one of its file; never seen by callers, since the pool
 // rethrows the failure of the first block.
@@ -45,6 +50,7 @@ struct FileState {
   std::condition_variable turn;
   // Guarded by mutex (an entry of crcs may be read without it once its payload is complete).
   std::unique_ptr<WritableFile> out;
+  std::unique_ptr<ByteSource> written;  // what an interrupted run left of it, if anything
   std::vector<uint32_t> crcs;
   int64_t next_block = 0;  // whose turn it is to hand in CRCs
   int64_t blocks_left = 0;
@@ -54,6 +60,7 @@ struct FileState {
 // One stretch of a block that comes from a payload.
 struct Piece {
   int64_t payload, begin, length;
+  size_t first_part, num_parts;  // of Worker::parts
   uint32_t crc;
 };
 
@@ -87,15 +94,18 @@ int64_t find_part(const FileImage& image, int64_t offset) {
 class ImageWriter {
  public:
   ImageWriter(Storage& storage, const std::vector<std::string>& paths, const std::vector<OutputFile>& files,
-              const WriteOptions& options)
-      : storage_(storage), options_(options), files_(files.size()) {
+              const WriteOptions& options, Journal* journal)
+      : storage_(storage), options_(options), journal_(journal), files_(files.size()) {
     int64_t total = 0;
     std::vector<int64_t> counts;
-    block_bytes_ = block_size(paths, files);
+    for (size_t i = 0; i < files.size(); ++i) {
+      files_[i].file = &files[i];
+      files_[i].path = &paths[i];
+    }
+    block_bytes_ = block_size();
+    if (journal_ != nullptr) journal_->set_block_bytes(block_bytes_);
     for (size_t i = 0; i < files.size(); ++i) {
       FileState& state = files_[i];
-      state.file = &files[i];
-      state.path = &paths[i];
       state.num_blocks = state.blocks_left =
           std::max<int64_t>(1, ceil_div(files[i].image->size(), block_bytes_));
       counts.push_back(state.num_blocks);
@@ -122,27 +132,33 @@ class ImageWriter {
   }
 
  private:
-  int64_t block_size(const std::vector<std::string>& paths, const std::vector<OutputFile>& files) {
-    if (files.empty()) return kBufferedBlock;
-    first_ = open(paths[0], files[0].image->size());
-    if (first_->alignment() == 1) return kBufferedBlock;
+  int64_t block_size() {
+    if (journal_ != nullptr && journal_->block_bytes() > 0) return journal_->block_bytes();
+    open(files_[0]);  // to learn the alignment
+    if (files_[0].out->alignment() == 1) return kBufferedBlock;
     const int workers = options_.num_threads;
     const int64_t share = options_.max_memory_bytes / workers - kPerWorkerExtra;
     return std::clamp(round_down(share, AlignedBuffer::kAlignment), kBufferedBlock, kDirectBlock);
   }
 
-  std::unique_ptr<WritableFile> open(const std::string& path, int64_t size) {
-    return storage_.open_write(path, {size, options_.direct});
+  size_t index_of(const FileState& state) const { return static_cast<size_t>(&state - files_.data()); }
+
+  void open(FileState& state) {
+    if (journal_ != nullptr && journal_->has_records(index_of(state))) {
+      try {
+        state.written = storage_.open_read(*state.path);
+      } catch (const Error&) {  // then all of it is written
+      }
+    }
+    const int64_t size = state.file->image->size();
+    state.out = storage_.open_write(*state.path, {size, options_.direct, state.written != nullptr});
+    state.crcs.resize(state.file->payloads.size());
   }
 
   WritableFile& open_file(FileState& state, int64_t block) {
     std::lock_guard lock(state.mutex);
     if (state.failed_block < block) throw Aborted{};
-    if (state.out == nullptr) {
-      const FileImage& image = *state.file->image;
-      state.out = &state == &files_[0] ? std::move(first_) : open(*state.path, image.size());
-      state.crcs.resize(state.file->payloads.size());
-    }
+    if (state.out == nullptr) open(state);
     return *state.out;
   }
 
@@ -155,19 +171,64 @@ class ImageWriter {
     const int64_t begin = block * block_bytes_, end = std::min(image.size(), begin + block_bytes_);
     const bool direct = out.alignment() > 1;
     if (worker.buffer.size() == 0) worker.buffer = AlignedBuffer(block_bytes_);
-    gather_payloads(state, begin, end, direct, worker);
+    const bool kept = is_written(state, block, begin, end, worker);
+    if (!kept) gather_payloads(state, begin, end, direct, worker);
     if (image.wants_crc()) hand_in_checksums(state, block, worker);
-    render_literals(state, begin, end, worker);
-    if (end > begin) {
+    if (!kept) render_literals(state, begin, end, worker);
+    if (end > begin && !kept) {
+      const uint32_t crc = journal_ != nullptr ? block_crc(worker) : 0;
       if (direct) {
         const int64_t padded = round_up(end - begin, out.alignment());
         std::memset(worker.buffer.data() + (end - begin), 0, static_cast<size_t>(padded - (end - begin)));
         worker.parts.assign(1, Bytes(worker.buffer.data(), static_cast<size_t>(padded)));
       }
       out.write_at(begin, worker.parts);
+      if (journal_ != nullptr) journal_->add(index_of(state), block, crc, end - begin);
     }
     finish_block(state, out);
     if (options_.progress != nullptr) options_.progress->done_bytes += end - begin;
+  }
+
+  // Whether the block lies in the file as the journal says; its pieces then have their CRCs.
+  bool is_written(const FileState& state, int64_t block, int64_t begin, int64_t end, Worker& worker) {
+    if (state.written == nullptr || end == begin) return false;
+    const std::optional<uint32_t> crc = journal_->recorded_crc(index_of(state), block);
+    if (!crc) return false;
+    const MutableBytes bytes = worker.buffer.span().first(static_cast<size_t>(end - begin));
+    try {
+      state.written->read_at(begin, bytes);
+    } catch (const Error&) {
+      return false;
+    }
+    if (crc32(0, bytes) != *crc) return false;
+    journal_->add_kept(end - begin);
+    worker.pieces.clear();
+    if (!state.file->image->wants_crc()) return true;
+    for_parts(*state.file->image, begin, end,
+              [&](int64_t, const FileImage::Part& part, int64_t low, int64_t high) {
+                if (part.payload < 0) return;
+                const Bytes piece =
+                    bytes.subspan(static_cast<size_t>(low - begin), static_cast<size_t>(high - low));
+                worker.pieces.push_back({part.payload, low - part.offset, high - low, 0, 0, crc32(0, piece)});
+              });
+    return true;
+  }
+
+  // Of all parts, one after another.
+  static uint32_t block_crc(const Worker& worker) {
+    uint32_t crc = 0;
+    size_t next = 0;
+    const auto go_on_to = [&](size_t end) {
+      for (; next < end; ++next) crc = crc32(crc, worker.parts[next]);
+    };
+    for (const Piece& piece : worker.pieces) {
+      if (piece.length < kCombineFrom) continue;
+      go_on_to(piece.first_part);
+      crc = crc32_combine(crc, piece.crc, piece.length);
+      next += piece.num_parts;
+    }
+    go_on_to(worker.parts.size());
+    return crc;
   }
 
   // Calls visit(part index, part, first byte, last byte) for the parts of the image inside [begin, end).
@@ -186,6 +247,7 @@ class ImageWriter {
   // the file takes any address.
   void gather_payloads(FileState& state, int64_t begin, int64_t end, bool direct, Worker& worker) {
     const FileImage& image = *state.file->image;
+    const bool takes_crc = image.wants_crc() || journal_ != nullptr;
     worker.pieces.clear();
     worker.parts.clear();
     for_parts(image, begin, end, [&](int64_t, const FileImage::Part& part, int64_t low, int64_t high) {
@@ -196,7 +258,7 @@ class ImageWriter {
       }
       const PayloadRef& payload = state.file->payloads[static_cast<size_t>(part.payload)];
       PayloadFiller& filler = worker.filler_of(*state.file->source);
-      Piece piece{part.payload, low - part.offset, high - low, 0};
+      Piece piece{part.payload, low - part.offset, high - low, worker.parts.size(), 0, 0};
       while (low < high) {
         const int64_t at = low - part.offset;
         auto [memory, available] = filler.view(payload, at);
@@ -214,10 +276,11 @@ class ImageWriter {
           }
         }
         const Bytes bytes(memory, static_cast<size_t>(count));
-        if (image.wants_crc()) piece.crc = crc32(piece.crc, bytes);
+        if (takes_crc) piece.crc = crc32(piece.crc, bytes);
         worker.parts.push_back(bytes);
         low += count;
       }
+      piece.num_parts = worker.parts.size() - piece.first_part;
       worker.pieces.push_back(piece);
     });
   }
@@ -250,26 +313,32 @@ class ImageWriter {
       std::lock_guard lock(state.mutex);
       if (--state.blocks_left > 0) return;
     }
-    if (out.alignment() > 1) out.truncate(state.file->image->size());
-    if (options_.sync) out.sync();
-    out.close();
+    if (out.alignment() > 1 || state.written != nullptr) out.truncate(state.file->image->size());
+    try {
+      if (options_.sync) out.sync();
+      out.close();
+    } catch (const Error&) {
+      if (journal_ != nullptr) journal_->forget(index_of(state));
+      throw;
+    }
     std::lock_guard lock(state.mutex);
     state.out.reset();
+    state.written.reset();
   }
 
   Storage& storage_;
   const WriteOptions& options_;
+  Journal* const journal_;
   std::vector<FileState> files_;
   std::vector<Worker> workers_;
-  std::unique_ptr<WritableFile> first_;  // opened early to learn the alignment
   int64_t block_bytes_ = kBufferedBlock;
   std::unique_ptr<BlockOrder> order_;
 };
 
-WriteOptions with_defaults(WriteOptions options) {
+WriteOptions with_defaults(WriteOptions options, int64_t block_bytes = kBufferedBlock) {
   if (options.num_threads <= 0) options.num_threads = default_num_threads();
   // Every worker needs a block and its extras; fewer workers keep a small budget.
-  const int64_t most = options.max_memory_bytes / (kBufferedBlock + kPerWorkerExtra);
+  const int64_t most = options.max_memory_bytes / (block_bytes + kPerWorkerExtra);
   options.num_threads =
       static_cast<int>(std::clamp<int64_t>(options.num_threads, 1, std::max<int64_t>(most, 1)));
   return options;
@@ -283,11 +352,12 @@ int64_t write_buffer_bytes(const WriteOptions& given) {
 }
 
 void write_images(Storage& storage, const std::vector<std::string>& paths,
-                  const std::vector<OutputFile>& files, const WriteOptions& given) {
+                  const std::vector<OutputFile>& files, const WriteOptions& given, Journal* journal) {
   if (files.empty()) return;
-  const WriteOptions options = with_defaults(given);
+  const bool continues = journal != nullptr && journal->block_bytes() > 0;
+  const WriteOptions options = with_defaults(given, continues ? journal->block_bytes() : kBufferedBlock);
   ThreadPool pool(options.num_threads);
-  ImageWriter(storage, paths, files, options).run(pool);
+  ImageWriter(storage, paths, files, options, journal).run(pool);
 }
 
 }  // namespace milepost

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/journal.h"
 #include "engine/payloads.h"
 #include "milepost/base/progress.h"
 #include "milepost/engine/save.h"
@@ -27,7 +28,11 @@ int64_t write_buffer_bytes(const WriteOptions& options);
 // pass through one buffer a worker, or none where source and destination are memory. Throws the first error
 // in file order; what was written so far stays as debris of the staging folder. Cancelled by
 // options.progress.
+//
+// With a journal, each block is recorded there when it is written, and blocks that it has a record of are
+// read back: those found as recorded are kept. Their files must not have changed but by write_images.
 void write_images(Storage& storage, const std::vector<std::string>& paths,
-                  const std::vector<OutputFile>& files, const WriteOptions& options);
+                  const std::vector<OutputFile>& files, const WriteOptions& options,
+                  Journal* journal = nullptr);
 
 }  // namespace milepost
