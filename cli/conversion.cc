@@ -40,6 +40,10 @@ Json report_json(const Conversion& conversion, const ConvertReport& report, int6
   return json;
 }
 
+std::string entries_text(size_t count) {
+  return count == 1 ? "1 entry" : count_text(static_cast<int64_t>(count)) + " entries";
+}
+
 void print_list(const Terminal& terminal, const std::vector<std::string>& lines, size_t most = kMaxListed) {
   for (size_t i = 0; i < lines.size() && i < most; ++i) terminal.print("  {}\n", printable(lines[i], 400));
   if (lines.size() > most) terminal.print("  ... and {} more (--json lists all)\n", lines.size() - most);
@@ -51,17 +55,16 @@ void print_common(const Terminal& terminal, const Conversion& conversion, const 
     terminal.print("{} {}\n", terminal.paint(Colour::kCyan, "note:"), printable(note, 1000));
   }
   if (!conversion.left_out.empty()) {
-    terminal.print("{} {}:\n", terminal.paint(Colour::kYellow, "left out"),
-                   count_text(static_cast<int64_t>(conversion.left_out.size()), "source tensor or entry"));
+    terminal.print("{} {} of the source:\n", terminal.paint(Colour::kYellow, "left out"),
+                   entries_text(conversion.left_out.size()));
     print_list(terminal, conversion.left_out, kMaxLeftOut);
   }
   for (const std::string& warning : report.warnings) {
     terminal.print("{} {}\n", terminal.paint(Colour::kYellow, "warning:"), printable(warning, 1000));
   }
   if (!report.skipped.empty()) {
-    const auto count = static_cast<int64_t>(report.skipped.size());
     terminal.print("{} {} that the format cannot hold:\n", terminal.paint(Colour::kYellow, "left out"),
-                   count == 1 ? "1 entry" : count_text(count) + " entries");
+                   entries_text(report.skipped.size()));
     print_list(terminal, report.skipped);
   }
 }

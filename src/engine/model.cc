@@ -69,6 +69,11 @@ std::optional<ChosenModel> try_choose(const Passage& passage, const ModelChoice&
   }
 }
 
+bool routes_by_softmax(const flavor::Model& model) {
+  const auto* dims = std::get_if<flavor::DeepSeekV3>(&model.dims);
+  return dims != nullptr && dims->score_func == flavor::DeepSeekV3::Score::kSoftmax;
+}
+
 void keep_names(Passage& passage, NamedModel* out) {
   adapt::ModelMap map;
   for (int64_t tensor : passage.tensors) {
@@ -128,6 +133,11 @@ NamedModel as_hugging_face(const std::shared_ptr<const Checkpoint>& source, cons
   Passage passage{out.checkpoint, all_tensors(out.checkpoint->catalog())};
   adapt::ModelMap map = adapt::export_map(passage.checkpoint->catalog(), passage.tensors, *out.model, {});
   passage.go_through(std::move(map), &out);
+  if (routes_by_softmax(*out.model)) {
+    out.notes.emplace_back(
+        "its experts are routed by softmax: config.json says so, but transformers computes this architecture "
+        "by sigmoid");
+  }
   if (fp8) {
     passage.go_through(
         adapt::fp8_map(passage.checkpoint->catalog(), *out.model, dtype.value_or(DType::kBFloat16)));
