@@ -6,6 +6,7 @@
 #include <cctype>
 #include <charconv>
 
+#include "milepost/base/checked_math.h"
 #include "milepost/base/error.h"
 
 namespace milepost::adapt {
@@ -71,11 +72,21 @@ class Evaluator {
     if (op == ">=") return a >= b ? 1 : 0;
     if (op == "<") return a < b ? 1 : 0;
     if (op == ">") return a > b ? 1 : 0;
-    if (op == "+") return a + b;
-    if (op == "-") return a - b;
-    if (op == "*") return a * b;
+    int64_t result = 0;
+    const bool fits = op == "+"   ? checked_add(a, b, &result)
+                      : op == "-" ? !__builtin_sub_overflow(a, b, &result)
+                      : op == "*" ? checked_mul(a, b, &result)
+                                  : divide(a, b, &result);
+    if (fits) return result;
+    throw ValueError(fmt::format("the model's sizes make '{}' more than 64 bits hold", text_),
+                     "correct the model's sizes", ErrorCode::kTooLarge);
+  }
+
+  bool divide(int64_t a, int64_t b, int64_t* quotient) const {
     if (b == 0) fail();
-    return a / b;
+    if (b == -1) return !__builtin_sub_overflow(int64_t{0}, a, quotient);
+    *quotient = a / b;
+    return true;
   }
 
   int64_t operand() {

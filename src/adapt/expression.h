@@ -25,7 +25,8 @@ class Variables {
   std::vector<std::pair<std::string_view, int64_t>> values_;
 };
 
-// Throws ValueError that quotes the expression: tables are ours, so this is a fault of the program.
+// Throws ValueError that quotes the expression: tables are ours, so this is a fault of the program; or, with
+// kTooLarge, sizes that no model has.
 int64_t evaluate(std::string_view expression, const Variables& variables);
 
 // "n_heads * head_dim, dim" -> dimensions.

@@ -16,8 +16,9 @@ struct Comparison {
   int64_t matching = 0, unlike = 0;
   std::string first_difference;
 
-  void differ(std::string text) {
-    if (unlike++ == 0) first_difference = std::move(text);
+  template <typename MakeText>
+  void differ(MakeText&& make_text) {
+    if (unlike++ == 0) first_difference = make_text();
   }
 };
 
@@ -35,17 +36,19 @@ Comparison compare(const Catalog& catalog, std::span<const int64_t> tensors, Nam
       if (entry.row->kind == KeyKind::kOnlyHf) continue;
       if (!tensor) {
         if (entry.absent.empty() || (native && !entry.export_absent))
-          out.differ(printable(name) + " is missing");
+          out.differ([&] { return printable(name) + " is missing"; });
       } else if (source.info(*tensor).shape != shape) {
-        out.differ(fmt::format("{} is {}, not {}", printable(name), dims_text(source.info(*tensor).shape),
-                               dims_text(shape)));
+        out.differ([&] {
+          return fmt::format("{} is {}, not {}", printable(name), dims_text(source.info(*tensor).shape),
+                             dims_text(shape));
+        });
       } else {
         ++out.matching;
       }
     }
   }
   for (int64_t tensor : source.unplaced())
-    out.differ(printable(source.info(tensor).name) + " has no place in it");
+    out.differ([&] { return printable(source.info(tensor).name) + " has no place in it"; });
   return out;
 }
 

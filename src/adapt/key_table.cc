@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 
 #include "adapt/expression.h"
@@ -12,7 +13,7 @@
 namespace milepost::adapt {
 namespace {
 
-constexpr std::string_view kBlock = "{block}";
+constexpr std::string_view kBlock = "{block}", kExpert = "{expert}";
 
 bool is_block_row(const KeyRow& row) { return row.hf.starts_with(kBlock) || row.native.starts_with(kBlock); }
 
@@ -21,10 +22,51 @@ std::string fill_name(std::string_view pattern, std::string_view prefix, const V
   return fill(prefix, variables) + fill(pattern.substr(kBlock.size()), variables);
 }
 
-// Adds the entry of `row`, if its condition holds.
-void add_entry(const KeyRow& row, const KeyBlock* block, const Variables& variables,
-               std::vector<KeyEntry>* entries) {
-  if (!row.when.empty() && evaluate(row.when, variables) == 0) return;
+// Calls visit(row, block or nullptr, variables) for each row whose condition holds, in module order, until it
+// returns false. Returns whether it got to the end; a block of more than `at_most` is not begun.
+template <typename Visit>
+bool for_each_entry(const KeyTable& table, const flavor::Model& model, int64_t at_most, Visit&& visit) {
+  const Variables whole_model(flavor::variables(model));
+  const auto visit_row = [&](const KeyRow& row, const KeyBlock* block, const Variables& variables) {
+    return (!row.when.empty() && evaluate(row.when, variables) == 0) || visit(row, block, variables);
+  };
+  // Rows before the first block row come before the blocks, the others after them.
+  size_t next = 0;
+  for (; next < table.rows.size() && !is_block_row(table.rows[next]); ++next) {
+    if (!visit_row(table.rows[next], nullptr, whole_model)) return false;
+  }
+  for (const KeyBlock& block : table.blocks) {
+    const int64_t count = evaluate(block.count, whole_model);
+    if (count > at_most) return false;
+    for (int64_t index = 0; index < count; ++index) {
+      Variables variables = whole_model;
+      variables.set(block.counter, index);
+      for (const auto& [name, expression] : block.defines)
+        variables.set(name, evaluate(expression, variables));
+      for (const KeyRow& row : table.rows) {
+        if (is_block_row(row) && !visit_row(row, &block, variables)) return false;
+      }
+    }
+  }
+  for (; next < table.rows.size(); ++next) {
+    if (!is_block_row(table.rows[next]) && !visit_row(table.rows[next], nullptr, whole_model)) return false;
+  }
+  return true;
+}
+
+void demand_sizes(const KeyEntry& entry) {
+  const bool is_negative =
+      std::any_of(entry.shape.begin(), entry.shape.end(), [](int64_t size) { return size < 0; });
+  const bool is_empty = !entry.row->count.empty() && entry.count < 1;
+  if (!is_negative && !is_empty) return;
+  ValueError error(fmt::format("the model's sizes give it the shape {}{}", dims_text(entry.shape),
+                               is_empty ? " and nothing to divide it by" : ""),
+                   "correct the model's sizes");
+  error.set_key(entry.native);
+  throw error;
+}
+
+KeyEntry make_entry(const KeyRow& row, const KeyBlock* block, const Variables& variables) {
   const std::string_view native_prefix = block == nullptr ? std::string_view() : block->native;
   const std::string_view hf_prefix = block == nullptr ? std::string_view() : block->hf;
   KeyEntry entry;
@@ -32,17 +74,22 @@ void add_entry(const KeyRow& row, const KeyBlock* block, const Variables& variab
   if (!row.native.empty()) entry.native = fill_name(row.native, native_prefix, variables);
   if (!row.shape.empty()) entry.shape = evaluate_dims(row.shape, variables);
   if (!row.count.empty()) entry.count = evaluate(row.count, variables);
-  const int64_t num_hf = row.kind == KeyKind::kExperts ? entry.count : 1;
-  for (int64_t expert = 0; expert < num_hf; ++expert) {
-    Variables with_expert = variables;
-    with_expert.set("expert", expert);
-    entry.hf.push_back(fill_name(row.hf, hf_prefix, with_expert));
+  demand_sizes(entry);
+  if (row.kind == KeyKind::kExperts) {
+    // Most names of a model are made here, so that the rest of the pattern is filled once.
+    const size_t number = row.hf.find(kExpert);
+    const std::string before = fill_name(row.hf.substr(0, number), hf_prefix, variables);
+    const std::string after = fill(row.hf.substr(number + kExpert.size()), variables);
+    for (int64_t expert = 0; expert < entry.count; ++expert)
+      entry.hf.push_back(before + fmt::to_string(expert) + after);
+  } else {
+    entry.hf.push_back(fill_name(row.hf, hf_prefix, variables));
   }
   if (!row.absent.empty() && (row.absent_when.empty() || evaluate(row.absent_when, variables) != 0)) {
     entry.absent = fill_name(row.absent, hf_prefix, variables);
     entry.export_absent = row.export_absent;
   }
-  entries->push_back(std::move(entry));
+  return entry;
 }
 
 }  // namespace
@@ -63,28 +110,27 @@ const KeyTable& key_table(std::string_view model) {
                    fmt::format("known models: {}", fmt::join(known, ", ")));
 }
 
+int64_t count_names(const KeyTable& table, const flavor::Model& model, int64_t at_most) {
+  int64_t count = 0;
+  const bool is_whole = for_each_entry(
+      table, model, at_most, [&](const KeyRow& row, const KeyBlock*, const Variables& variables) {
+        count += row.kind == KeyKind::kExperts ? std::min(evaluate(row.count, variables), at_most + 1) : 1;
+        return count <= at_most;
+      });
+  return is_whole ? count : at_most + 1;
+}
+
 std::vector<KeyEntry> expand(const KeyTable& table, const flavor::Model& model) {
-  const Variables whole_model(flavor::variables(model));
+  if (count_names(table, model) > kMaxNames) {
+    throw ValueError(fmt::format("{} has more than {} tensors, which no model has", model.text(), kMaxNames),
+                     "correct the model's sizes, in its config.json for instance", ErrorCode::kTooLarge);
+  }
   std::vector<KeyEntry> entries;
-  // Rows before the first block row come before the blocks, the others after them.
-  size_t next = 0;
-  for (; next < table.rows.size() && !is_block_row(table.rows[next]); ++next)
-    add_entry(table.rows[next], nullptr, whole_model, &entries);
-  for (const KeyBlock& block : table.blocks) {
-    const int64_t count = evaluate(block.count, whole_model);
-    for (int64_t index = 0; index < count; ++index) {
-      Variables variables = whole_model;
-      variables.set(block.counter, index);
-      for (const auto& [name, expression] : block.defines)
-        variables.set(name, evaluate(expression, variables));
-      for (const KeyRow& row : table.rows) {
-        if (is_block_row(row)) add_entry(row, &block, variables, &entries);
-      }
-    }
-  }
-  for (; next < table.rows.size(); ++next) {
-    if (!is_block_row(table.rows[next])) add_entry(table.rows[next], nullptr, whole_model, &entries);
-  }
+  for_each_entry(table, model, kMaxNames,
+                 [&](const KeyRow& row, const KeyBlock* block, const Variables& variables) {
+                   entries.push_back(make_entry(row, block, variables));
+                   return true;
+                 });
   return entries;
 }
 

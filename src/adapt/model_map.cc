@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
+#include "adapt/expression.h"
 #include "adapt/key_names.h"
 #include "milepost/base/error.h"
 
@@ -14,6 +16,10 @@ namespace milepost::adapt {
 namespace {
 
 constexpr std::string_view kZeros = "zeros";
+// How many more tensors than the checkpoint a model may have and still be compared name by name.
+constexpr int64_t kMaxSurplus = 200'000;
+// More stages than any model has.
+constexpr int64_t kMaxStages = 64;
 
 // The part of a prefix pattern before its first counter: "model.layers." of "model.layers.{layer}.".
 std::string_view fixed_part(std::string_view pattern) { return pattern.substr(0, pattern.find('{')); }
@@ -45,11 +51,31 @@ std::optional<int64_t> mtp_stage(const KeyTable& table, const flavor::Model& mod
   return number && *number >= 0 ? number : std::nullopt;
 }
 
+[[noreturn]] void refuse_dtype(const Catalog::Tensor& tensor, const std::string& what) {
+  FormatError error(ErrorCode::kUnsupported,
+                    fmt::format("its dtype is {}, {}", dtype_name(tensor.dtype), what),
+                    "convert it to a floating dtype with the tool that made it");
+  error.set_key(tensor.name);
+  throw error;
+}
+
+// That of all; float32, or float64 where there is any, when they differ.
 DType common_dtype(const TensorsByName& source, const std::vector<int64_t>& tensors) {
-  const DType first = source.info(tensors[0]).dtype;
-  const bool equal = std::all_of(tensors.begin(), tensors.end(),
-                                 [&](int64_t tensor) { return source.info(tensor).dtype == first; });
-  return equal ? first : DType::kFloat32;
+  const Catalog::Tensor& first = source.info(tensors[0]);
+  const auto is_mixed = [&](int64_t tensor) { return source.info(tensor).dtype != first.dtype; };
+  const auto other = std::find_if(tensors.begin(), tensors.end(), is_mixed);
+  if (other == tensors.end()) return first.dtype;
+  DType dtype = DType::kFloat32;
+  for (int64_t tensor : tensors) {
+    const Catalog::Tensor& info = source.info(tensor);
+    if (dtype_info(info.dtype).kind != DTypeKind::kFloat || is_sub_byte(info.dtype)) {
+      const Catalog::Tensor& unlike = info.dtype == first.dtype ? source.info(*other) : first;
+      refuse_dtype(info, fmt::format("but that of {}, which it is stacked with, is {}",
+                                     printable(unlike.name), dtype_name(unlike.dtype)));
+    }
+    if (info.dtype == DType::kFloat64) dtype = DType::kFloat64;
+  }
+  return dtype;
 }
 
 // The order of rows that turns native ones into Hugging Face's, or back.
@@ -61,11 +87,10 @@ RowOrder rope_order(const KeyEntry& entry, bool to_hf) {
 class Mapper {
  public:
   Mapper(const Catalog& source, std::span<const int64_t> tensors, const flavor::Model& model, Naming naming)
-      : source_(source, tensors),
-        model_(model),
-        table_(key_table(model.model())),
-        naming_(naming),
-        entries_(expand(table_, model)) {}
+      : source_(source, tensors), model_(model), table_(key_table(model.model())), naming_(naming) {
+    demand_likely_size(static_cast<int64_t>(tensors.size()));
+    entries_ = expand(table_, model);
+  }
 
   ModelMap run(Naming target, const MapOptions& options) {
     for (const KeyEntry& entry : entries_) {
@@ -84,6 +109,16 @@ class Mapper {
   }
 
  private:
+  // Keeps a forged config.json from making long lists of what is missing.
+  void demand_likely_size(int64_t num_tensors) const {
+    if (naming_ != Naming::kHuggingFace) return;
+    const int64_t likely = num_tensors + kMaxSurplus;
+    if (count_names(table_, model_, likely) <= likely) return;
+    throw MissingKeyError(
+        fmt::format("{} has more than {} tensors, but only {} are there", model_.text(), likely, num_tensors),
+        "choose another flavor, or correct the sizes in its config.json");
+  }
+
   // The tensor of that name if it is there; its shape must be `shape`.
   std::optional<int64_t> take(const std::string& name, DimsView shape) {
     const std::optional<int64_t> tensor = source_.find(name);
@@ -98,6 +133,15 @@ class Mapper {
       throw error;
     }
     return tensor;
+  }
+
+  // Elements that fill no whole bytes cannot be taken apart.
+  void demand_divisible(const KeyEntry& entry, const std::vector<int64_t>& tensors) const {
+    if (entry.row->kind == KeyKind::kSame) return;
+    for (int64_t tensor : tensors) {
+      const Catalog::Tensor& info = source_.info(tensor);
+      if (is_sub_byte(info.dtype)) refuse_dtype(info, "whose rows cannot be taken apart");
+    }
   }
 
   void add(const std::string& name, const std::vector<int64_t>& tensors, DimsView shape,
@@ -117,6 +161,7 @@ class Mapper {
     }
     if (tensors.empty() && !entry.absent.empty()) return stand_in(entry);
     if (tensors.size() != entry.hf.size()) return;
+    demand_divisible(entry, tensors);
     std::vector<TensorPart> parts;
     for (size_t i = 0; i < tensors.size(); ++i) {
       TensorPart part = whole_part(tensors[i], shape);
@@ -155,6 +200,7 @@ class Mapper {
       out_.left_out.push_back({entry.native, std::string(entry.row->note)});
       return;
     }
+    demand_divisible(entry, {*tensor});
     const Dims shape = entry.hf_shape();
     for (size_t i = 0; i < entry.hf.size(); ++i) {
       TensorPart part = whole_part(*tensor, shape);
@@ -186,8 +232,8 @@ class Mapper {
 
   void account_for_rest(const MapOptions& options) {
     if (!missing_.empty()) {
-      throw MissingKeyError(fmt::format("{} of the tensors of {} are missing: {}", missing_.size(),
-                                        model_.text(), listed(missing_)),
+      throw MissingKeyError(fmt::format("{} of the tensors of {} {} missing: {}", missing_.size(),
+                                        model_.text(), missing_.size() == 1 ? "is" : "are", listed(missing_)),
                             "complete the checkpoint, or choose another flavor");
     }
     std::vector<std::string> unknown;
@@ -203,8 +249,8 @@ class Mapper {
     }
     if (!unknown.empty() && !options.drop_unknown) {
       throw FormatError(ErrorCode::kUnsupported,
-                        fmt::format("{} of the tensors have no place in {}: {}", unknown.size(),
-                                    model_.text(), listed(unknown)),
+                        fmt::format("{} of the tensors {} no place in {}: {}", unknown.size(),
+                                    unknown.size() == 1 ? "has" : "have", model_.text(), listed(unknown)),
                         "choose another flavor, or leave them out with --skip-unsupported");
     }
     if (num_zeros_ > 0) {
@@ -215,11 +261,13 @@ class Mapper {
   }
 
   [[noreturn]] void refuse_stage(int64_t stage) const {
+    const int64_t owned = num_mtp(model_);
+    std::string hint = fmt::format("--mtp-layers {} leaves it out", owned);
+    if (stage < kMaxStages) hint = fmt::format("--mtp-layers {} takes it over, {}", stage + 1, hint);
     throw ValueError(
         fmt::format("Checkpoint MTP stage {} is not present in the model config, which owns {} stage(s).",
-                    stage, num_mtp(model_)),
-        fmt::format("--mtp-layers {} takes it over, --mtp-layers {} leaves it out", stage + 1,
-                    num_mtp(model_)));
+                    stage, owned),
+        std::move(hint));
   }
 
   TensorsByName source_;
@@ -232,6 +280,29 @@ class Mapper {
   int64_t num_zeros_ = 0;
   std::string first_zeros_;
 };
+
+struct LayerNames {
+  int64_t native = 0, hf = 0;
+};
+
+// How many names of the first layer are there: they tell when the embeddings are missing.
+LayerNames count_layer_names(const KeyTable& table, const TensorsByName& names) {
+  const KeyBlock& block = table.blocks[0];
+  Variables first;
+  first.set(block.counter, 0);
+  first.set("expert", 0);
+  const auto is_there = [&](std::string_view prefix, std::string_view pattern) {
+    constexpr std::string_view kBlock = "{block}";
+    return pattern.starts_with(kBlock) &&
+           names.find(fill(prefix, first) + fill(pattern.substr(kBlock.size()), first));
+  };
+  LayerNames found;
+  for (const KeyRow& row : table.rows) {
+    if (is_there(block.native, row.native)) ++found.native;
+    if (is_there(block.hf, row.hf)) ++found.hf;
+  }
+  return found;
+}
 
 }  // namespace
 
@@ -252,12 +323,17 @@ ModelMap native_map(const Catalog& source, std::span<const int64_t> tensors, con
 
 Naming find_naming(const Catalog& catalog, std::span<const int64_t> tensors) {
   const TensorsByName names(catalog, tensors);
+  int64_t native = 1, hf = 1;  // a single name of a layer may be by chance
   for (std::string_view model : flavor::model_names()) {
-    const KeyRow& embeddings = key_table(model).rows[0];
-    if (names.find(embeddings.native)) return Naming::kNative;
-    if (names.find(embeddings.hf)) return Naming::kHuggingFace;
+    const KeyTable& table = key_table(model);
+    if (names.find(table.rows[0].native)) return Naming::kNative;
+    if (names.find(table.rows[0].hf)) return Naming::kHuggingFace;
+    const LayerNames found = count_layer_names(table, names);
+    native = std::max(native, found.native);
+    hf = std::max(hf, found.hf);
   }
-  return Naming::kUnknown;
+  if (native == hf) return Naming::kUnknown;
+  return native > hf ? Naming::kNative : Naming::kHuggingFace;
 }
 
 int64_t count_mtp_stages(const Catalog& catalog, std::span<const int64_t> tensors, const flavor::Model& model,
@@ -267,7 +343,7 @@ int64_t count_mtp_stages(const Catalog& catalog, std::span<const int64_t> tensor
   for (int64_t tensor : tensors) {
     const std::string& name = catalog.tensors()[static_cast<size_t>(tensor)].name;
     if (const std::optional<int64_t> stage = mtp_stage(table, model, naming, name))
-      count = std::max(count, *stage + 1);
+      count = std::max(count, std::min(*stage, std::numeric_limits<int64_t>::max() - 1) + 1);
   }
   return count;
 }

@@ -37,6 +37,24 @@ void require_shape(const Catalog::Tensor& scales, DimsView wanted, const Catalog
   throw error;
 }
 
+// Scales that are codes themselves would be taken for plain numbers.
+void require_float(const Catalog::Tensor& scales, const Catalog::Tensor& codes) {
+  if (dtype_info(scales.dtype).kind == DTypeKind::kFloat && !is_sub_byte(scales.dtype) &&
+      !is_fp8(scales.dtype))
+    return;
+  FormatError error(ErrorCode::kUnsupported,
+                    fmt::format("these scales of {} are {}, but must be plain floating numbers",
+                                printable(codes.name), dtype_name(scales.dtype)),
+                    "dequantise the checkpoint with the tool that made it");
+  error.set_key(scales.name);
+  throw error;
+}
+
+// What an fp8 export quantises, and narrows where it does not.
+bool is_plain_float(DType dtype) {
+  return dtype_info(dtype).kind == DTypeKind::kFloat && !is_sub_byte(dtype) && dtype_size(dtype) > 1;
+}
+
 TensorPart block_scaled(const TensorsByName& source, int64_t codes, int64_t block) {
   const Catalog::Tensor& info = source.info(codes);
   const std::optional<int64_t> scales = source.find(scale_name(info.name));
@@ -50,10 +68,12 @@ TensorPart block_scaled(const TensorsByName& source, int64_t codes, int64_t bloc
   if (info.shape.size() != 2) {
     FormatError error(
         ErrorCode::kUnsupported,
-        fmt::format("block scales go with matrices, but its shape is {}", dims_text(info.shape)));
+        fmt::format("block scales go with matrices, but its shape is {}", dims_text(info.shape)),
+        "dequantise it with the tool that made it");
     error.set_key(info.name);
     throw error;
   }
+  require_float(source.info(*scales), info);
   require_shape(source.info(*scales), Dims{ceil_div(info.shape[0], block), ceil_div(info.shape[1], block)},
                 info);
   TensorPart part = whole_part(codes, info.shape);
@@ -106,6 +126,10 @@ ModelMap dequantised_map(const Catalog& source, std::span<const int64_t> tensors
         ErrorCode::kUnsupported,
         fmt::format("blocks of {} x {} are not supported: they must be square", block[0], block[1]));
   }
+  if (dtype != DType::kFloat32 && dtype != DType::kBFloat16 && dtype != DType::kFloat16) {
+    throw ValueError(fmt::format("codes cannot be dequantised to {}", dtype_name(dtype)),
+                     "choose float32, bfloat16 or float16");
+  }
   TensorsByName names(source, tensors);
   ModelMap out;
   std::unordered_set<int64_t> scales;
@@ -148,8 +172,8 @@ KeyMap fp8_map(const Catalog& exported, const flavor::Model& model, DType dtype)
   for (size_t i = 0; i < exported.tensors().size(); ++i) {
     const Catalog::Tensor& info = exported.tensors()[i];
     TensorPart part = whole_part(static_cast<int64_t>(i), info.shape);
-    if (!quantised.contains(info.name) || info.shape.size() != 2) {
-      const bool narrowed = dtype_info(info.dtype).kind == DTypeKind::kFloat && !kept.contains(info.name);
+    if (!quantised.contains(info.name) || info.shape.size() != 2 || !is_plain_float(info.dtype)) {
+      const bool narrowed = is_plain_float(info.dtype) && !kept.contains(info.name);
       map.add(info.name, narrowed ? dtype : info.dtype, info.shape, {std::move(part)});
       continue;
     }

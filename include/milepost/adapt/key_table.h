@@ -75,7 +75,16 @@ struct KeyEntry {
   Dims hf_shape() const;
 };
 
-// In module order, as a state dict lists them.
+// Twenty times the largest model: keeps a forged config.json from asking for lists that no memory holds.
+inline constexpr int64_t kMaxNames = int64_t{1} << 20;
+
+// How many names the model has on Hugging Face's side, without making them; `at_most` + 1 for any number
+// beyond `at_most`, and then in time that depends on `at_most` only.
+int64_t count_names(const KeyTable& table, const flavor::Model& model, int64_t at_most = kMaxNames);
+
+// In module order, as a state dict lists them. Throws ValueError (kTooLarge) for a model with more than
+// kMaxNames names or with shapes beyond 64 bits, ValueError for one with a negative dimension or MoE layers
+// without experts: before anything is allocated.
 std::vector<KeyEntry> expand(const KeyTable& table, const flavor::Model& model);
 
 }  // namespace milepost::adapt
