@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "command.h"
 #include "milepost/base/error.h"
 #include "milepost/storage/storage.h"
@@ -9,23 +12,58 @@
 namespace milepost::cli {
 namespace {
 
-// A file that is written as a stream.
-class FileSink final : public ByteSink {
+// The report's file, written as a stream. Opened before the conversion, so that a place that cannot be
+// written is found out early; a file that was not there before goes away again unless it is finished.
+class ReportFile final : public ByteSink {
  public:
-  explicit FileSink(const std::string& path) {
-    const StorageLocation location = resolve_location(path);
-    file_ = location.storage->open_write(location.path, {0, false});
+  explicit ReportFile(const std::string& path) : location_(resolve_location(path)) {
+    is_new_ = !location_.storage->stat(location_.path).has_value();
+    file_ = location_.storage->open_write(location_.path, {0, false});
+  }
+  ~ReportFile() override {
+    if (is_finished_ || !is_new_) return;
+    try {
+      location_.storage->remove_file(location_.path);
+    } catch (...) {  // an empty file stays, beside an error that says more
+    }
   }
   void append(Bytes bytes) override {
     file_->write_at(written_, {&bytes, 1});
     written_ += static_cast<int64_t>(bytes.size());
   }
-  void finish() { file_->close(); }
+  void finish() {
+    file_->close();
+    is_finished_ = true;
+  }
 
  private:
+  StorageLocation location_;
   std::unique_ptr<WritableFile> file_;
   int64_t written_ = 0;
+  bool is_new_ = false, is_finished_ = false;
 };
+
+// Whether `path` is `folder` or lies below it.
+bool lies_within(const std::string& path, const std::string& folder) {
+  const auto whole = [](const std::string& text) {
+    const auto full = std::filesystem::absolute(resolve_location(text).path).lexically_normal();
+    return full.has_filename() ? full : full.parent_path();
+  };
+  const std::filesystem::path outer = whole(folder), inner = whole(path);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+// A report must change neither the source nor what replaces the destination.
+void require_apart(const std::string& report, const Conversion& conversion) {
+  const StorageLocation location = resolve_location(report);
+  const bool hits_source = lies_within(report, conversion.source) && location.storage->stat(location.path);
+  if (!hits_source && !lies_within(report, conversion.destination)) return;
+  ValueError error(hits_source ? "the report would overwrite a file of the source"
+                               : "the report lies inside the destination, which is not there yet",
+                   "choose a place beside it");
+  error.set_path(report);
+  throw error;
+}
 
 }  // namespace
 
@@ -69,11 +107,13 @@ int ModelConversion::run(const Terminal& terminal, const std::string& label,
   conversion.notes = named.notes;
   for (const adapt::LeftOut& left_out : named.left_out)
     conversion.left_out.push_back(fmt::format("{}: {}", left_out.name, left_out.why));
+  std::optional<ReportFile> file;
   if (report_path) {
-    conversion.after_converting = [this, &source, &named](const ConvertReport& report) {
-      FileSink sink(*report_path);
-      write_model_report(source, named, report, sink);
-      sink.finish();
+    require_apart(*report_path, conversion);
+    file.emplace(*report_path);
+    conversion.after_converting = [&file, &source, &named](const ConvertReport& report) {
+      write_model_report(source, named, report, *file);
+      file->finish();
     };
   }
   return conversion.run(terminal, label, named.checkpoint);

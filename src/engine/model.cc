@@ -49,22 +49,37 @@ struct Passage {
   }
 };
 
+// Calls `make`; what it throws names the source.
+template <typename Make>
+auto of_source(const Checkpoint& source, Make&& make) {
+  try {
+    return make();
+  } catch (Error& error) {
+    error.set_path(source.path());
+    throw;
+  }
+}
+
 // Names that no table knows pass only when nobody said what the model is.
-[[noreturn]] void refuse_names(const Checkpoint& source) {
-  ValueError error("its tensors have the names of no known model",
-                   "`milepost convert` changes formats and keeps names; `milepost inspect` lists them");
+[[noreturn]] void refuse_names(const Checkpoint& source, bool is_empty) {
+  ValueError error(
+      is_empty ? "it holds no tensors of a model" : "its tensors have the names of no known model",
+      "`milepost convert` changes formats and keeps names; `milepost inspect` lists them");
   error.set_path(source.path());
   throw error;
 }
 
-// The model of a native checkpoint, if it is known.
+// The model of a native checkpoint; if it is not known, a note says why.
 std::optional<ChosenModel> try_choose(const Passage& passage, const ModelChoice& choice,
-                                      const std::optional<adapt::HfConfig>& config) {
+                                      const std::optional<adapt::HfConfig>& config,
+                                      std::vector<std::string>* notes) {
   const bool was_told = choice.model || choice.flavor || choice.config;
   try {
     return choose_model(*passage.checkpoint, passage.tensors, Naming::kNative, choice, config);
-  } catch (const ValueError&) {
+  } catch (const ValueError& error) {
     if (was_told) throw;
+    notes->push_back(
+        fmt::format("the model was not recognised, so names and shapes are unchecked: {}", error.summary()));
     return std::nullopt;
   }
 }
@@ -80,7 +95,6 @@ void keep_names(Passage& passage, NamedModel* out) {
     const Catalog::Tensor& info = passage.checkpoint->catalog().tensors()[static_cast<size_t>(tensor)];
     map.map.add(info.name, info.dtype, info.shape, {whole_part(tensor, info.shape)});
   }
-  map.notes.emplace_back("the model was not recognised: names and shapes are taken over unchecked");
   passage.go_through(std::move(map), out);
 }
 
@@ -90,29 +104,34 @@ NamedModel as_native(const std::shared_ptr<const Checkpoint>& source, const Mode
                      std::optional<DType> dtype) {
   NamedModel out;
   Passage passage{source, model_tensors(source->catalog(), &out.left_out)};
-  const std::optional<adapt::HfConfig> config = find_config(*source, choice);
+  const std::optional<adapt::HfConfig> config = find_config(*source, choice, &out.notes);
   if (adapt::has_quantised(source->catalog(), passage.tensors)) {
     const std::array<int64_t, 2> block =
         config ? std::array{config->quantised_block[0], config->quantised_block[1]}
                : std::array<int64_t, 2>{128, 128};
-    passage.go_through(
-        adapt::dequantised_map(source->catalog(), passage.tensors, dtype.value_or(DType::kBFloat16), block),
-        &out);
+    adapt::ModelMap map = of_source(*source, [&] {
+      return adapt::dequantised_map(source->catalog(), passage.tensors, dtype.value_or(DType::kBFloat16),
+                                    block);
+    });
+    passage.go_through(std::move(map), &out);
     out.dequantised = true;
   }
   const Naming naming = adapt::find_naming(passage.checkpoint->catalog(), passage.tensors);
-  if (naming == Naming::kUnknown) refuse_names(*source);
+  if (naming == Naming::kUnknown) refuse_names(*source, passage.tensors.empty());
   std::optional<ChosenModel> chosen;
   if (naming == Naming::kHuggingFace) {
     chosen = choose_model(*passage.checkpoint, passage.tensors, naming, choice, config);
   } else {
-    chosen = try_choose(passage, choice, config);
+    chosen = try_choose(passage, choice, config, &out.notes);
   }
   if (!chosen) {
     keep_names(passage, &out);
   } else {
-    const auto map = naming == Naming::kHuggingFace ? adapt::import_map : adapt::native_map;
-    passage.go_through(map(passage.checkpoint->catalog(), passage.tensors, chosen->model, chosen->map), &out);
+    const auto make_map = naming == Naming::kHuggingFace ? adapt::import_map : adapt::native_map;
+    adapt::ModelMap map = of_source(*source, [&] {
+      return make_map(passage.checkpoint->catalog(), passage.tensors, chosen->model, chosen->map);
+    });
+    passage.go_through(std::move(map), &out);
     out.notes.insert(out.notes.end(), chosen->notes.begin(), chosen->notes.end());
     out.model = std::move(chosen->model);
   }
@@ -127,11 +146,14 @@ NamedModel as_hugging_face(const std::shared_ptr<const Checkpoint>& source, cons
   if (!out.model) {
     // The reason why it was not recognised.
     const std::vector<int64_t> tensors = all_tensors(out.checkpoint->catalog());
-    out.model =
-        choose_model(*out.checkpoint, tensors, Naming::kNative, choice, find_config(*source, choice)).model;
+    std::vector<std::string> notes;
+    const std::optional<adapt::HfConfig> config = find_config(*source, choice, &notes);
+    out.model = choose_model(*out.checkpoint, tensors, Naming::kNative, choice, config).model;
   }
   Passage passage{out.checkpoint, all_tensors(out.checkpoint->catalog())};
-  adapt::ModelMap map = adapt::export_map(passage.checkpoint->catalog(), passage.tensors, *out.model, {});
+  adapt::ModelMap map = of_source(*source, [&] {
+    return adapt::export_map(passage.checkpoint->catalog(), passage.tensors, *out.model, {});
+  });
   passage.go_through(std::move(map), &out);
   if (routes_by_softmax(*out.model)) {
     out.notes.emplace_back(

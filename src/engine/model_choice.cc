@@ -46,19 +46,7 @@ std::string names_of(const std::vector<Model>& models) {
 // The one of `candidates` that fits.
 Model fitting_model(const Checkpoint& source, std::span<const int64_t> tensors, adapt::Naming naming,
                     const std::vector<Model>& candidates) {
-  const adapt::Fit fit = adapt::find_fitting(source.catalog(), tensors, naming, candidates);
-  if (fit.exact.size() == 1) return fit.exact[0];
-  if (fit.exact.size() > 1) {
-    ValueError error(fmt::format("its names and shapes fit more than one model: {}", names_of(fit.exact)),
-                     "say which with --model and --flavor");
-    error.set_path(source.path());
-    throw error;
-  }
-  ValueError error(
-      fmt::format("its names and shapes fit no known flavor (the nearest is {})", fit.closest),
-      "give the model's config.json with --config, or say which it is with --model and --flavor");
-  error.set_path(source.path());
-  throw error;
+  return only_fit(adapt::find_fitting(source.catalog(), tensors, naming, candidates), source.path());
 }
 
 Model registry_model(const Checkpoint& source, std::span<const int64_t> tensors, adapt::Naming naming,
@@ -89,7 +77,21 @@ std::optional<std::string> read_config_text(const StorageLocation& location) {
   return std::string(as_text(bytes));
 }
 
-std::optional<adapt::HfConfig> find_config(const Checkpoint& source, const ModelChoice& choice) {
+flavor::Model only_fit(const adapt::Fit& fit, std::string_view path) {
+  if (fit.exact.size() == 1) return fit.exact[0];
+  const bool is_ambiguous = !fit.exact.empty();
+  ValueError error(
+      is_ambiguous ? fmt::format("its names and shapes fit more than one model: {}", names_of(fit.exact))
+                   : fmt::format("its names and shapes fit no known flavor (the nearest is {})", fit.closest),
+      is_ambiguous
+          ? "say which with --model and --flavor"
+          : "give the model's config.json with --config, or say which it is with --model and --flavor");
+  error.set_path(path);
+  throw error;
+}
+
+std::optional<adapt::HfConfig> find_config(const Checkpoint& source, const ModelChoice& choice,
+                                           std::vector<std::string>* notes) {
   if (choice.config) {
     const std::optional<std::string> text = read_config_text(resolve_location(*choice.config));
     if (!text) {
@@ -106,7 +108,13 @@ std::optional<adapt::HfConfig> find_config(const Checkpoint& source, const Model
   const std::string path = join_path(beside.path, kConfigName);
   const std::optional<std::string> text = read_config_text({beside.storage, path});
   if (!text) return std::nullopt;
-  return adapt::read_hf_config(*text, path);
+  try {
+    return adapt::read_hf_config(*text, path);
+  } catch (const Error& error) {
+    if (!choice.flavor) throw;  // which says all that is needed but the size of blocks
+    notes->push_back(fmt::format("config.json is not used: {}", error.what()));
+    return std::nullopt;
+  }
 }
 
 ChosenModel choose_model(const Checkpoint& source, std::span<const int64_t> tensors, adapt::Naming naming,
@@ -116,9 +124,11 @@ ChosenModel choose_model(const Checkpoint& source, std::span<const int64_t> tens
     throw ValueError("a flavor and a config.json were both given", "give one of them");
   }
   if (config && !choice.flavor && choice.model && config->model.model() != *choice.model) {
-    throw ValueError(
-        fmt::format("the config.json is of a {}, not a {}", config->model.model(), *choice.model),
+    ValueError error(
+        fmt::format("its config.json is of a {}, not a {}", config->model.model(), *choice.model),
         "leave out --model, or give the flavor as well");
+    error.set_path(choice.config.value_or(source.path()));
+    throw error;
   }
   ChosenModel out;
   out.map.drop_unknown = choice.drop_unknown;
@@ -149,7 +159,8 @@ flavor::Model named_model(const std::string& model, const std::optional<std::str
   if (flavor) return flavor::find(model, *flavor);
   ModelChoice choice;
   choice.config = config;
-  flavor::Model out = find_config(*Checkpoint::in_memory({}, {}, {}), choice)->model;
+  std::vector<std::string> notes;
+  flavor::Model out = find_config(*Checkpoint::in_memory({}, {}, {}), choice, &notes)->model;
   if (out.model() != model) {
     ValueError error(
         fmt::format("this is the configuration of a {}, not of a {}", out.model(), printable(model)));

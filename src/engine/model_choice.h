@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "milepost/adapt/hf_config.h"
@@ -22,8 +23,14 @@ struct ChosenModel {
   std::vector<std::string> notes;
 };
 
-// The config.json that the choice names, or else the one beside the source.
-std::optional<adapt::HfConfig> find_config(const Checkpoint& source, const ModelChoice& choice);
+// The config.json that the choice names, or else the one beside the source. The latter may be unreadable
+// where the choice names a flavor: a note then says why it is not used.
+std::optional<adapt::HfConfig> find_config(const Checkpoint& source, const ModelChoice& choice,
+                                           std::vector<std::string>* notes);
+
+// The one model that fits. Throws ValueError (path) for none, naming the nearest, and for several, naming
+// all.
+flavor::Model only_fit(const adapt::Fit& fit, std::string_view path);
 
 // Throws ValueError when no model fits, or more than one. See ModelChoice.
 ChosenModel choose_model(const Checkpoint& source, std::span<const int64_t> tensors, adapt::Naming naming,
