@@ -54,11 +54,6 @@ def work(request, tmp_path_factory):
     return Work(request.param, tmp_path_factory.mktemp("work"))
 
 
-def passes(report):
-    assert report.passed
-    assert not report.failures, "\n".join(report.failures[:20]) + f"\n{len(report.failures)} failures"
-
-
 def check_contents(path, keys, *options):
     tensors, objects = contents(path, *options)
     assert tensors.keys() == {name for name, want in keys.items() if want["kind"] == "tensor"}
@@ -83,14 +78,14 @@ def test_verify(work):
 
 
 def test_dcp(work):
-    passes(torch_check.check_dcp(work.dcp(), work.source.keys))
+    torch_check.check_dcp(work.dcp(), work.source.keys).assert_passed()
     check_contents(work.dcp(), work.source.keys)
 
 
 def test_dcp_in_three_files(work):
     path = work.convert("dcp3", "dcp", "--files", "3")
     assert len(list(path.glob("*.distcp"))) == 3
-    passes(torch_check.check_dcp(path, work.source.keys))
+    torch_check.check_dcp(path, work.source.keys).assert_passed()
 
 
 def test_safetensors(work):
@@ -101,9 +96,9 @@ def test_safetensors(work):
                            status=BAD_INPUT)
         assert any(name in refusal.err for name in dropped) and "--skip-unsupported" in refusal.err
         assert not (work.folder / "refused").exists()
-    passes(torch_check.check_safetensors(work.safetensors(), keys))
+    torch_check.check_safetensors(work.safetensors(), keys).assert_passed()
     if any("scale" in want for want in keys.values()):
-        passes(torch_check.check_dequantised(sharded(work), keys))
+        torch_check.check_dequantised(sharded(work), keys).assert_passed()
 
 
 def sharded(work):
@@ -115,7 +110,7 @@ def sharded(work):
 
 def test_safetensors_and_back(work):
     keys = without_paths(work.source.storable_in_safetensors())
-    passes(torch_check.check_dcp(work.back(work.safetensors(), "from_safetensors"), keys))
+    torch_check.check_dcp(work.back(work.safetensors(), "from_safetensors"), keys).assert_passed()
 
 
 def test_sharded_safetensors(work):
@@ -126,11 +121,11 @@ def test_sharded_safetensors(work):
     names = sorted(p.name for p in path.glob("*.safetensors"))
     if len(names) > 1:
         assert names == [f"model-{i + 1:05}-of-{len(names):05}.safetensors" for i in range(len(names))]
-    passes(torch_check.check_safetensors(path, keys))
+    torch_check.check_safetensors(path, keys).assert_passed()
 
 
 def test_pth(work):
-    passes(torch_check.check_pth(work.pth(), work.source.keys))
+    torch_check.check_pth(work.pth(), work.source.keys).assert_passed()
     listed = subprocess.run([sys.executable, "-m", "zipfile", "-t", work.pth()], capture_output=True, text=True)
     assert listed.returncode == 0 and "Done testing" in listed.stdout, listed.stdout + listed.stderr
 
@@ -138,7 +133,7 @@ def test_pth(work):
 def test_pth_is_safe_to_load(work):
     """weights_only=True takes our file whenever it takes torch's own file of the same content; mmap=True always does."""
     whole = torch.load(work.pth(), weights_only=False)
-    passes(check_pth_state(torch.load(work.pth(), weights_only=False, mmap=True), work.source.keys))
+    check_pth_state(torch.load(work.pth(), weights_only=False, mmap=True), work.source.keys).assert_passed()
     own = io.BytesIO()
     torch.save(whole, own)
     own.seek(0)
@@ -147,7 +142,7 @@ def test_pth_is_safe_to_load(work):
     except Exception as error:
         pytest.skip(f"torch refuses its own file of this content: {str(error).splitlines()[0][:100]}")
     for mmap in (False, True):
-        passes(check_pth_state(torch.load(work.pth(), weights_only=True, mmap=mmap), work.source.keys))
+        check_pth_state(torch.load(work.pth(), weights_only=True, mmap=mmap), work.source.keys).assert_passed()
 
 
 def check_pth_state(state, keys):
@@ -171,13 +166,13 @@ def flattened(keys):
 
 
 def test_pth_and_back(work):
-    passes(torch_check.check_dcp(work.back(work.pth(), "from_pth"), flattened(work.source.keys)))
+    torch_check.check_dcp(work.back(work.pth(), "from_pth"), flattened(work.source.keys)).assert_passed()
 
 
 @pytest.mark.parametrize("ranks", RANKS)
 def test_reshard(work, ranks):
     path, _ = work.make("reshard", work.source.path, f"ranks{ranks}", "--ranks", ranks, *work.source.options)
-    passes(torch_check.check_dcp(path, work.source.keys, pieces=0, nested=ranks == 2))
+    torch_check.check_dcp(path, work.source.keys, pieces=0, nested=ranks == 2).assert_passed()
     assert sorted(p.name for p in path.glob("*.distcp")) == [f"__{rank}_0.distcp" for rank in range(ranks)]
     stored = FileSystemReader(path).read_metadata().state_dict_metadata
     for name, want in work.source.keys.items():
@@ -216,7 +211,7 @@ def test_mesh_reshard_gives_the_chunks_that_torch_wrote(tmp_path, fixture):
     milepost("verify", tmp_path / "cut")
     want, got = boxes_of(original), boxes_of(tmp_path / "cut")
     assert rules and {name: got[name] for name in rules} == {name: want[name] for name in rules}
-    passes(torch_check.check_dcp(tmp_path / "cut", document["keys"], nested=False))
+    torch_check.check_dcp(tmp_path / "cut", document["keys"], nested=False).assert_passed()
 
 
 def test_rank_local_metadata_needs_a_rank():

@@ -54,6 +54,10 @@ class Report:
         why = differences(want, value)
         return self.check(name, not why, why)
 
+    def assert_passed(self):
+        assert self.passed
+        assert not self.failures, "\n".join(self.failures[:20]) + f"\n{len(self.failures)} failures"
+
 
 def reason(error):
     """The last line of an error: for torch's CheckpointException (not an Exception) that is the cause on the failing rank."""
