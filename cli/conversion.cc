@@ -25,6 +25,7 @@ Json report_json(const Conversion& conversion, const ConvertReport& report, int6
                {"casts", report.casts},
                {"bytes_in", report.bytes_in},
                {"bytes_out", report.bytes_out},
+               {"bytes_resumed", report.bytes_resumed},
                {"seconds", report.seconds},
                {"planned_buffer_bytes", report.peak_buffer_bytes},
                {"peak_anonymous_bytes", peak_bytes},
@@ -98,6 +99,10 @@ void print_done(const Terminal& terminal, const Conversion& conversion, const Co
   terminal.print("{} {}: {}, {} in {}\n", terminal.paint(Colour::kGreen, "wrote"),
                  printable(conversion.destination, 400), contents_text(report), bytes_text(report.bytes_out),
                  count_text(static_cast<int64_t>(report.files.size()), "file"));
+  if (report.bytes_resumed > 0) {
+    terminal.print("{} of it was there, verified, from the interrupted run\n",
+                   bytes_text(report.bytes_resumed));
+  }
   terminal.print("{}, {:.2f} GB/s, peak memory {}\n", seconds_text(report.seconds), rate,
                  bytes_text(peak_bytes));
 }
@@ -120,6 +125,9 @@ void Conversion::declare_options(Flags& flags) {
              "write nothing; print the files, the memory and the disk space that it would take");
   flags.flag("--overwrite", &options.overwrite,
              "replace DST if it holds a checkpoint; the old one stays until the new one is whole");
+  flags.flag(
+      "--resume", &options.resume,
+      "continue an interrupted run with the same SRC, DST and options: what it wrote is verified and kept");
   flags.integer("--rank", &rank, 0, INT64_MAX,
                 "read this rank's own metadata, where each rank wrote its own");
   flags.hidden_flag("--no-sync", &no_sync);

@@ -62,7 +62,17 @@ int status_of(const Error& error) {
 std::string message_of(const Error& error) {
   const bool can_overwrite =
       error.code() == ErrorCode::kExists && error.hint().find("overwrite") != std::string::npos;
-  return can_overwrite ? fmt::format("{} (--overwrite)", error.what()) : error.what();
+  const bool can_resume = error.hint().find("resume to continue") != std::string::npos;
+  return fmt::format("{}{}{}", error.what(), can_overwrite ? " (--overwrite)" : "",
+                     can_resume ? " (--resume)" : "");
+}
+
+std::string stopped_text(const Error& error) {
+  if (error.hint().find("resume to continue") == std::string::npos)
+    return "stopped by a signal; nothing was changed";
+  return "stopped by a signal; the destination is as it was; what was written is kept: continue it with "
+         "--resume, "
+         "or start again without, which removes it";
 }
 
 int report(const Terminal& terminal, const std::string& message, int status, const Json& json = {}) {
@@ -81,8 +91,7 @@ int run(Command& command, const Terminal& terminal) {
     return status;
   } catch (const Error& error) {
     const int signal = Interrupt::signal_received();
-    if (signal != 0)
-      return report(terminal, "stopped by a signal; nothing was changed", 128 + signal, json_error(error));
+    if (signal != 0) return report(terminal, stopped_text(error), 128 + signal, json_error(error));
     return report(terminal, message_of(error), status_of(error), json_error(error));
   } catch (const std::bad_alloc&) {
     return report(terminal, "out of memory; a smaller --max-memory may help", kSystem);
