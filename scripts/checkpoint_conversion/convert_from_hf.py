@@ -10,7 +10,7 @@ def main(arguments=None):
     parser = launcher.parser(__doc__.splitlines()[0], "HF_DIR DCP_DIR")
     parser.add_argument("--tokenizer_path", "--hf_assets_path", metavar="DIR", help="accepted as on the way back; a DCP folder holds no tokenizer")
     options, folders, rest = launcher.parse(parser, arguments)
-    launcher.run_tool("import", *folders, *launcher.model_words(options), "--dtype", "float32", *rest)
+    launcher.run_tool("import", *folders, *launcher.model_words(options), *launcher.mtp_words(rest), "--dtype", "float32", *rest)
 
 
 if __name__ == "__main__":

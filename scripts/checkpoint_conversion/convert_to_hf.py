@@ -37,7 +37,8 @@ def main(arguments=None):
         launcher.stop(launcher.USAGE, "--ema_output: EMA weights are not exported yet. Nothing was written; leave it out for the model's own weights")
     model = launcher.model_words(options)
     threads = [] if options.read_threads is None else ["--threads", str(options.read_threads)]
-    launcher.run_tool("export", *folders, *model, "--dtype", options.export_dtype, *like_words(options.hf_assets_path, model), *threads, *rest)
+    like = like_words(options.hf_assets_path, model)
+    launcher.run_tool("export", *folders, *model, *launcher.mtp_words(rest), "--dtype", options.export_dtype, *like, *threads, *rest)
 
 
 if __name__ == "__main__":

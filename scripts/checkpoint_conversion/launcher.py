@@ -83,3 +83,8 @@ def parse(result, arguments):
 
 def model_words(options):
     return ["--model", options.model_name.rsplit(".", 1)[-1], "--flavor", options.model_flavor]
+
+
+def mtp_words(rest):
+    """The flavors that the scripts know own no stages of multi-token prediction, unless `rest` gives the tool a number."""
+    return [] if any(word.split("=")[0] == "--mtp-layers" for word in rest) else ["--mtp-layers", "0"]

@@ -11,7 +11,8 @@ import pytest
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 FROM_HF = ("checkpoint_conversion/convert_from_hf.py", "convert_from_hf.py")
 TO_HF = ("checkpoint_conversion/convert_to_hf.py", "convert_to_hf.py")
-LLAMA = ["--model", "llama3", "--flavor", "8B"]
+NO_MTP = ["--mtp-layers", "0"]
+LLAMA = ["--model", "llama3", "--flavor", "8B", *NO_MTP]
 DEFAULT_ASSETS = "assets/hf/Llama-3.1-8B"
 
 
@@ -48,14 +49,15 @@ def run(environment, tmp_path):
 @pytest.mark.parametrize("arguments, words", [
     (["hf", "dcp"], ["import", "hf", "dcp", *LLAMA, "--dtype", "float32"]),
     (["hf", "dcp", "--model_name", "deepseek_v3", "--model_flavor", "671B"],
-     ["import", "hf", "dcp", "--model", "deepseek_v3", "--flavor", "671B", "--dtype", "float32"]),
+     ["import", "hf", "dcp", "--model", "deepseek_v3", "--flavor", "671B", *NO_MTP, "--dtype", "float32"]),
     (["--model_name", "some.models.deepseek_v3", "hf", "--model_flavor=16B", "dcp"],
-     ["import", "hf", "dcp", "--model", "deepseek_v3", "--flavor", "16B", "--dtype", "float32"]),
+     ["import", "hf", "dcp", "--model", "deepseek_v3", "--flavor", "16B", *NO_MTP, "--dtype", "float32"]),
     (["--ckpt_path", "hf", "--output_path", "dcp", "--tokenizer_path", "t", "--flavor", "1B"],
-     ["import", "hf", "dcp", "--model", "llama3", "--flavor", "1B", "--dtype", "float32"]),
+     ["import", "hf", "dcp", "--model", "llama3", "--flavor", "1B", *NO_MTP, "--dtype", "float32"]),
     (["hf", "dcp", "--overwrite", "--max-memory", "1GiB", "--model_flavor", "70B"],
-     ["import", "hf", "dcp", "--model", "llama3", "--flavor", "70B", "--dtype", "float32", "--overwrite", "--max-memory", "1GiB"]),
+     ["import", "hf", "dcp", "--model", "llama3", "--flavor", "70B", *NO_MTP, "--dtype", "float32", "--overwrite", "--max-memory", "1GiB"]),
     (["--output_path", "dcp", "hf", "--resume"], ["import", "hf", "dcp", *LLAMA, "--dtype", "float32", "--resume"]),
+    (["hf", "dcp", "--mtp-layers", "1"], ["import", "hf", "dcp", "--model", "llama3", "--flavor", "8B", "--dtype", "float32", "--mtp-layers", "1"]),
 ])
 def test_from_hf_imports_in_float32(run, script, arguments, words):
     done, called = run(script, *arguments)
@@ -67,9 +69,10 @@ def test_from_hf_imports_in_float32(run, script, arguments, words):
 @pytest.mark.parametrize("arguments, words", [
     (["dcp", "hf"], ["export", "dcp", "hf", *LLAMA, "--dtype", "float32"]),
     (["dcp", "hf", "--export_dtype", "bfloat16", "--model_name", "a.b.deepseek_v3", "--model_flavor", "16B"],
-     ["export", "dcp", "hf", "--model", "deepseek_v3", "--flavor", "16B", "--dtype", "bfloat16"]),
+     ["export", "dcp", "hf", "--model", "deepseek_v3", "--flavor", "16B", *NO_MTP, "--dtype", "bfloat16"]),
     (["dcp", "hf", "--export_dtype", "float16", "--read_threads", "4", "--dry-run"],
      ["export", "dcp", "hf", *LLAMA, "--dtype", "float16", "--threads", "4", "--dry-run"]),
+    (["dcp", "hf", "--mtp-layers=1"], ["export", "dcp", "hf", "--model", "llama3", "--flavor", "8B", "--dtype", "float32", "--mtp-layers=1"]),
     (["dcp", "hf", "--hf_assets_path", "original"], ["export", "dcp", "hf", *LLAMA, "--dtype", "float32", "--like", "original"]),
     (["--ckpt_path", "step-1000", "--output_path", "hf_out", "--tokenizer_path", "original", "--model_name", "llama3", "--flavor", "8B"],
      ["export", "step-1000", "hf_out", *LLAMA, "--dtype", "float32", "--like", "original"]),
