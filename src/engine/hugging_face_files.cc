@@ -7,6 +7,7 @@
 #include "milepost/adapt/hf_config.h"
 #include "milepost/base/error.h"
 #include "milepost/engine/model.h"
+#include "milepost/flavor/flavor.h"
 #include "milepost/format/safetensors.h"
 
 namespace milepost {
@@ -44,7 +45,51 @@ DType written_dtype(const Catalog& catalog, std::optional<DType> dtype) {
 std::vector<std::pair<std::string, std::string>> weight_map_of(const StorageLocation& like) {
   const std::string path = join_path(like.path, safetensors::kIndexName);
   if (!like.storage->stat(path)) return {};
-  return safetensors::read_index(*like.storage->open_read(path)).weight_map;
+  auto weight_map = safetensors::read_index(*like.storage->open_read(path)).weight_map;
+  for (const auto& [name, file] : weight_map) {
+    if (file.ends_with(".safetensors")) continue;  // else it might be another file that is written
+    FormatError error(
+        ErrorCode::kUnsupported,
+        fmt::format("this index puts it into '{}', which is no .safetensors file", printable(file)),
+        "leave out --like, or name a folder of safetensors");
+    error.set_path(path).set_key(name);
+    throw error;
+  }
+  return weight_map;
+}
+
+// Sizes that show in no tensor's shape: releases and registries differ in them.
+constexpr std::array<std::string_view, 7> kNotOfShapes = {
+    "top_k",      "num_expert_groups", "num_limited_groups", "softmax",
+    "route_norm", "num_mtp_layers",    "tied_embeddings"};
+
+// A config.json of another model would go with the weights. One that cannot be read (a flavor was named
+// instead) is copied all the same.
+void require_same_model(const flavor::Model& exported, std::string_view text, const std::string& path) {
+  std::optional<flavor::Model> model;
+  try {
+    model = adapt::read_hf_config(text, path).model;
+  } catch (const Error&) {
+    return;
+  }
+  std::string difference;
+  if (model->model() != exported.model()) {
+    difference = fmt::format("it is of a {}", model->model());
+  } else {
+    const auto theirs = flavor::variables(*model), ours = flavor::variables(exported);
+    for (size_t i = 0; i < ours.size() && difference.empty(); ++i) {
+      const auto& [name, value] = ours[i];
+      if (theirs[i].second == value || std::count(kNotOfShapes.begin(), kNotOfShapes.end(), name) != 0)
+        continue;
+      difference = fmt::format("its {} is {}, not {}", name, theirs[i].second, value);
+    }
+  }
+  if (difference.empty()) return;
+  ValueError error(
+      fmt::format("this is no configuration of {}, which is exported: {}", exported.text(), difference),
+      "name another folder with --like, or leave --like or --flavor out");
+  error.set_path(path);
+  throw error;
 }
 
 }  // namespace
@@ -64,7 +109,9 @@ void add_hugging_face_files(const NamedModel& exported, std::optional<DType> dty
     }
     config = read_config_text(location);
     if (config) {
-      config = adapt::update_hf_config(*config, join_path(location.path, "config.json"), written, fp8);
+      const std::string path = join_path(location.path, "config.json");
+      if (exported.model) require_same_model(*exported.model, *config, path);
+      config = adapt::update_hf_config(*config, path, written, fp8);
     }
     options->weight_map = weight_map_of(location);
     // Scales lie beside their codes, which the index of a release without codes does not know.
