@@ -71,8 +71,7 @@ std::string stopped_text(const Error& error) {
   if (error.hint().find("resume to continue") == std::string::npos)
     return "stopped by a signal; nothing was changed";
   return "stopped by a signal; the destination is as it was; what was written is kept: continue it with "
-         "--resume, "
-         "or start again without, which removes it";
+         "--resume, or start again without, which removes it";
 }
 
 int report(const Terminal& terminal, const std::string& message, int status, const Json& json = {}) {

@@ -8,8 +8,8 @@
 //    next holder is already in.
 // 3. Before anything is removed the parent is synced: what lies in staging may be the old output, which a
 //    power cut would otherwise put back to the final name with its content gone.
-// 4. The journal goes, durably, before `data` is published: it must never lie beside an old output that was
-//    exchanged into its place.
+// 4. The journal goes before `data` is published, and durably before an exchange: it must never lie beside an
+//    old output that came into the place of `data`.
 // 5. `settle` alone decides what happens to what lies in staging: for a dead holder's debris, for a failed
 //    commit and for a successful one.
 #include "milepost/storage/staging.h"
@@ -150,18 +150,21 @@ std::optional<FileInfo> StagedOutput::State::check_final_name() const {
 }
 
 void StagedOutput::State::publish() {
-  if (storage->stat(journal_path)) {
+  const bool had_journal = storage->stat(journal_path).has_value();
+  if (had_journal) {
     check_final_name();  // while the journal is there: who clears the name can go on from here
     storage->remove_file(journal_path);
-    storage->sync_directory(folder);
   }
   if (kind == Kind::kDirectory) sync_folders(*storage, data_path);
   const std::optional<FileInfo> there = check_final_name();
   if (!there || (kind == Kind::kFile && there->is_regular)) {
     storage->rename(data_path, final_path);
-  } else if (!storage->exchange(data_path, final_path)) {
-    storage->rename(final_path, old_path);
-    storage->rename(data_path, final_path);
+  } else {
+    if (had_journal) storage->sync_directory(folder);
+    if (!storage->exchange(data_path, final_path)) {
+      storage->rename(final_path, old_path);
+      storage->rename(data_path, final_path);
+    }
   }
   storage->sync_directory(parent);
 }
