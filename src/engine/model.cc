@@ -160,6 +160,10 @@ NamedModel as_hugging_face(const std::shared_ptr<const Checkpoint>& source, cons
         "its experts are routed by softmax: config.json says so, but transformers computes this architecture "
         "by sigmoid");
   }
+  if (fp8 && out.dequantised) {
+    out.notes.emplace_back(
+        "its weights were fp8 before: the new codes are the same only where Milepost had chosen the scales");
+  }
   if (fp8) {
     passage.go_through(
         adapt::fp8_map(passage.checkpoint->catalog(), *out.model, dtype.value_or(DType::kBFloat16)));
