@@ -5,11 +5,13 @@ The results are read by safetensors and by torch.distributed.checkpoint; what mu
 import json
 
 import pytest
+import torch
 import torch_check
-from models import (FIXTURES, FIXTURES_WITH_FILES, SOFTMAX, TITAN_RUNS, config_of, folder_with_index, load_folder, records,
-                    weight_map)
+from models import (FIXTURES, FIXTURES_WITH_FILES, GROUPS, SOFTMAX, TITAN_RUNS, config_of, folder_with_index, load_dcp, load_folder,
+                    records, weight_map)
 from safetensors.torch import load_file
 from tool import BAD_INPUT, milepost, tree
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 # A training run, and what torchtitan exported at the end of a run that was the same up to there.
 EXPORTED_RUNS = {"one_rank": TITAN_RUNS / "hf_last_one_rank", "fsdp2": TITAN_RUNS / "hf_last_fsdp2_indexed"}
@@ -94,6 +96,38 @@ def test_training_checkpoints_of_any_layout_import(tmp_path):
         back = export(tmp_path / run, tmp_path / f"{run}_hf", "--config", TITAN_RUNS / "config.json")
         torch_check.check_safetensors(back, records(load_folder(EXPORTED_RUNS[run]))).assert_passed()
         assert tree(back) == tree(export_run(run, tmp_path / f"{run}_direct"))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("fixture", FIXTURES_WITH_FILES, ids=str)
+def test_a_cast_takes_every_tensor(fixture, dtype, tmp_path):
+    option = ("--dtype", str(dtype).removeprefix("torch."))
+    hf = export(fixture.weights, tmp_path / "hf", "--like", fixture.hf, *option)
+    torch_check.check_safetensors(hf, records({name: t.to(dtype) for name, t in load_folder(fixture.hf).items()})).assert_passed()
+    assert config_of(hf)["torch_dtype"] == option[1]
+    milepost("import", fixture.hf, tmp_path / "dcp", *option)
+    torch_check.check_dcp(tmp_path / "dcp", records({name: t.to(dtype) for name, t in load_file(fixture.weights).items()})).assert_passed()
+
+
+def test_files_of_torch_save_are_sources(tmp_path):
+    """Of a model's weights alone, and of a whole training state, nested as torch's own conversion nests it."""
+    torch.save(load_file(GROUPS.weights), tmp_path / "weights.pth")
+    milepost("import", tmp_path / "weights.pth", tmp_path / "dcp", "--config", GROUPS.config)
+    torch_check.check_dcp(tmp_path / "dcp", GROUPS.native_records()).assert_passed()
+    dcp_to_torch_save(TITAN_RUNS / "one_rank/step-10", tmp_path / "state.pth")
+    hf = export(tmp_path / "state.pth", tmp_path / "hf", "--config", TITAN_RUNS / "config.json")
+    torch_check.check_safetensors(hf, records(load_folder(EXPORTED_RUNS["one_rank"]))).assert_passed()
+
+
+def test_tied_embeddings_are_written_once_and_read_twice(tmp_path):
+    milepost("synth", "llama3", tmp_path / "start", "--flavor", "1B", "--bytes", "20MB")
+    start = load_folder(tmp_path / "start")
+    assert config_of(tmp_path / "start")["tie_word_embeddings"] and "lm_head.weight" not in start
+    milepost("import", tmp_path / "start", tmp_path / "dcp")
+    native = load_dcp(tmp_path / "dcp")
+    assert torch.equal(native["lm_head.weight"], native["tok_embeddings.weight"])
+    hf = export(tmp_path / "dcp", tmp_path / "hf", "--like", tmp_path / "start")
+    torch_check.check_safetensors(hf, records(start)).assert_passed()
 
 
 def test_an_unknown_model_needs_a_config(tmp_path):

@@ -8,7 +8,7 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 import torch
 from safetensors.torch import load_file
 from tool import DATA
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 NUMERICS = DATA / "numerics"
 
@@ -24,6 +24,16 @@ def load_model(folder):
     model, loading = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True)
     assert not any(loading.values()), loading
     return model.eval()
+
+
+def described_shapes(folder):
+    """{name: shape} of the tensors that a folder must hold for its config.json."""
+    config = AutoConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        shapes = {name: tensor.shape for name, tensor in AutoModelForCausalLM.from_config(config).state_dict().items()}
+    if config.tie_word_embeddings:
+        del shapes["lm_head.weight"]
+    return shapes
 
 
 def expected_logits(fixture):
