@@ -18,7 +18,9 @@ class ReportFile final : public ByteSink {
  public:
   explicit ReportFile(const std::string& path) : location_(resolve_location(path)) {
     is_new_ = !location_.storage->stat(location_.path).has_value();
-    file_ = location_.storage->open_write(location_.path, {0, false});
+    WriteFileOptions options;
+    options.keep_content = true;  // an older report stays until there is a new one
+    file_ = location_.storage->open_write(location_.path, options);
   }
   ~ReportFile() override {
     if (is_finished_ || !is_new_) return;
@@ -32,6 +34,7 @@ class ReportFile final : public ByteSink {
     written_ += static_cast<int64_t>(bytes.size());
   }
   void finish() {
+    file_->truncate(written_);
     file_->close();
     is_finished_ = true;
   }
@@ -53,8 +56,16 @@ bool lies_within(const std::string& path, const std::string& folder) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
+void require_destination_apart(const Conversion& conversion) {
+  const std::string &source = conversion.source, &destination = conversion.destination;
+  if (lies_within(source, destination) || !lies_within(destination, source)) return;
+  ValueError error("the destination lies inside the source", "choose a place beside it");
+  error.set_path(destination);
+  throw error;
+}
+
 // A report must change neither the source nor what replaces the destination.
-void require_apart(const std::string& report, const Conversion& conversion) {
+void require_report_apart(const std::string& report, const Conversion& conversion) {
   const StorageLocation location = resolve_location(report);
   const bool hits_source = lies_within(report, conversion.source) && location.storage->stat(location.path);
   if (!hits_source && !lies_within(report, conversion.destination)) return;
@@ -107,9 +118,10 @@ int ModelConversion::run(const Terminal& terminal, const std::string& label,
   conversion.notes = named.notes;
   for (const adapt::LeftOut& left_out : named.left_out)
     conversion.left_out.push_back(fmt::format("{}: {}", left_out.name, left_out.why));
+  require_destination_apart(conversion);
   std::optional<ReportFile> file;
   if (report_path) {
-    require_apart(*report_path, conversion);
+    require_report_apart(*report_path, conversion);
     file.emplace(*report_path);
     conversion.after_converting = [&file, &source, &named](const ConvertReport& report) {
       write_model_report(source, named, report, *file);
