@@ -19,6 +19,7 @@ class ReportFile final : public ByteSink {
   explicit ReportFile(const std::string& path) : location_(resolve_location(path)) {
     is_new_ = !location_.storage->stat(location_.path).has_value();
     WriteFileOptions options;
+    options.direct = false;
     options.keep_content = true;  // an older report stays until there is a new one
     file_ = location_.storage->open_write(location_.path, options);
   }
