@@ -41,6 +41,7 @@ class Export final : public Command {
     conversion.options.to = CheckpointFormat::kSafetensors;
     const std::optional<DType> dtype = export_.chosen_dtype();
     if (!fp8_) conversion.options.dtype = dtype;  // with fp8 the map itself casts
+    if (like_) require_like_folder(*like_);
     const auto source = open_path(conversion.source, conversion.rank);
     NamedModel exported = as_hugging_face(source, choice(), dtype, fp8_);
     add_hugging_face_files(exported, fp8_ ? dtype.value_or(DType::kBFloat16) : dtype, fp8_, like_,

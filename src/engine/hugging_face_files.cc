@@ -94,19 +94,23 @@ void require_same_model(const flavor::Model& exported, std::string_view text, co
 
 }  // namespace
 
+void require_like_folder(const std::string& like) {
+  const StorageLocation location = resolve_location(like);
+  const std::optional<FileInfo> info = location.storage->stat(location.path);
+  if (info && info->is_directory) return;
+  StorageError error(ErrorCode::kNotFound, "there is no such folder", like);
+  error.set_hint("name a folder of the original model, with its config.json, tokenizer and index");
+  throw error;
+}
+
 void add_hugging_face_files(const NamedModel& exported, std::optional<DType> dtype, bool fp8,
                             const std::optional<std::string>& like, ConvertOptions* options) {
   options->always_index = true;
   const DType written = written_dtype(exported.checkpoint->catalog(), dtype);
   std::optional<std::string> config;
   if (like) {
+    require_like_folder(*like);
     const StorageLocation location = resolve_location(*like);
-    const std::optional<FileInfo> info = location.storage->stat(location.path);
-    if (!info || !info->is_directory) {
-      StorageError error(ErrorCode::kNotFound, "there is no such folder", *like);
-      error.set_hint("name a folder of the original model, with its config.json, tokenizer and index");
-      throw error;
-    }
     config = read_config_text(location);
     if (config) {
       const std::string path = join_path(location.path, "config.json");

@@ -342,6 +342,7 @@ def test_a_failed_conversion_leaves_reports_as_they_were(llama, tmp_path):
 
 def test_like_must_be_a_model_folder_of_this_model(llama, tmp_path):
     refused("export", LLAMA_NATIVE, "--config", LLAMA, "--like", tmp_path / "absent", mention=["absent", "no such folder"], tmp_path=tmp_path)
+    refused("export", LLAMA_NATIVE, "--like", tmp_path / "absent", mention=["absent", "no such folder"], tmp_path=tmp_path)
     refused("export", LLAMA_NATIVE, "--config", LLAMA, "--like", LLAMA_NATIVE, mention=["weights.safetensors"], tmp_path=tmp_path)
     refused("export", LLAMA_NATIVE, "--config", LLAMA, "--like", DEEPSEEK, mention=["config.json", "deepseek_v3"], tmp_path=tmp_path)
     llama.configure(num_attention_heads=2, head_dim=32, num_key_value_heads=1)

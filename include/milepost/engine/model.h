@@ -67,6 +67,10 @@ void set_mtp_layers(flavor::Model* model, int64_t mtp_layers);
 std::shared_ptr<const Checkpoint> synthetic_hugging_face(const flavor::Model& model, DType dtype, bool fp8,
                                                          uint64_t seed);
 
+// Throws StorageError (kNotFound) unless `like` is a folder. add_hugging_face_files() does so as well; this
+// tells before the model is looked for.
+void require_like_folder(const std::string& like);
+
 // What a Hugging Face folder holds beside the weights, for ConvertOptions: `config.json`, and from `like` (a
 // Hugging Face folder) its tokenizer and generation files, its config.json with the dtype set to what is
 // written, and which tensor goes into which file. Without `like`: a config.json that transformers loads.
