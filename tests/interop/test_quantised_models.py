@@ -42,7 +42,7 @@ def save_model(path, config, *files):
 def plain(request, tmp_path_factory):
     """A bfloat16 model whose matrices are larger than a block, some with ragged edges, and with a stage of MTP where there are any."""
     path = tmp_path_factory.mktemp(request.param) / "hf"
-    options = {"llama3": ["--flavor", "debugmodel"], "deepseek_v3": ["--flavor", "671B", "--bytes", "40MB", "--mtp-layers", "1"]}
+    options = {"llama3": ["--flavor", "debugmodel"], "deepseek_v3": ["--flavor", "671B", "--bytes", "16MB", "--mtp-layers", "1"]}
     milepost("synth", request.param, path, *options[request.param])
     return path
 
