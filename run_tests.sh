@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up, builds and runs the tests. Options go to ctest: ./run_tests.sh -L unit, ./run_tests.sh -R cli -V
 #
-#   ./run_tests.sh --without-torch [CTEST OPTION...]   leaves out torch and the interop tests that need it
+#   ./run_tests.sh --without-torch [CTEST OPTION...]   leaves out torch and the tests that need it (labels interop and titan)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
