@@ -128,7 +128,9 @@ class Mapper {
     if (!std::equal(shape.begin(), shape.end(), info.shape.begin(), info.shape.end())) {
       ShapeMismatchError error(fmt::format("its shape is {}, but that of {} is {}", dims_text(info.shape),
                                            model_.text(), dims_text(shape)),
-                               "choose another flavor, or give the model's config.json");
+                               model_.name.empty()
+                                   ? "give the config.json that goes with it (--config), or its --flavor"
+                                   : "choose another flavor, or give the model's config.json");
       error.set_key(name);
       throw error;
     }

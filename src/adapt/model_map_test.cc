@@ -236,7 +236,7 @@ TEST(ImportMap, NamesTheFirstTensorOfAnotherShapeAndBothShapes) {
   list.remove("lm_head.weight");
   EXPECT_THAT(refusal<ShapeMismatchError>([&] { imported(list, kLlama); }),
               HasSubstr("entry 'model.layers.0.self_attn.o_proj.weight': its shape is [8, 17], but that of "
-                        "a llama3 of 1 layer is [8, 16]; choose another flavor"));
+                        "a llama3 of 1 layer is [8, 16]; give the config.json that goes with it"));
 }
 
 TEST(ImportMap, ASmallestOrNumberlessTensorIsAnotherShapeToo) {

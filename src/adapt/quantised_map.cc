@@ -124,7 +124,8 @@ ModelMap dequantised_map(const Catalog& source, std::span<const int64_t> tensors
   if (block[0] != block[1] || block[0] < 1) {
     throw FormatError(
         ErrorCode::kUnsupported,
-        fmt::format("blocks of {} x {} are not supported: they must be square", block[0], block[1]));
+        fmt::format("blocks of {} x {} are not supported: they must be square", block[0], block[1]),
+        "check `weight_block_size` in config.json, or dequantise it with the tool that made it");
   }
   if (dtype != DType::kFloat32 && dtype != DType::kBFloat16 && dtype != DType::kFloat16) {
     throw ValueError(fmt::format("codes cannot be dequantised to {}", dtype_name(dtype)),

@@ -184,6 +184,40 @@ TEST(AsNative, LeavesOutWhatIsNotTheModel) {
   expect_equal(out.checkpoint, random_model(path));
 }
 
+// What `source` holds, with the tensors whose names contain `part` cast to `dtype`.
+CheckpointPtr partly_cast(const CheckpointPtr& source, std::string_view part, DType dtype) {
+  KeyMap map;
+  for (size_t i = 0; i < source->catalog().tensors().size(); ++i) {
+    const Catalog::Tensor& info = source->catalog().tensors()[i];
+    map.add(info.name, info.name.find(part) == std::string::npos ? info.dtype : dtype, info.shape,
+            {whole_part(static_cast<int64_t>(i), info.shape)});
+  }
+  return derive(source, std::move(map));
+}
+
+TEST(AsNative, ExpertsOfSeveralDTypesBecomeFloat32) {
+  const std::string path = config_path("tiny_softmax");
+  const std::string stack = "layers.1.moe.routed_experts.inner_experts.w1_EFD";
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat8E8M0FNU}) {
+    // Values that both dtypes hold.
+    const CheckpointPtr exact =
+        partly_cast(partly_cast(random_model(path), "experts.1.", dtype), "", DType::kFloat32);
+    const CheckpointPtr mixed = partly_cast(exact, "experts.1.", dtype);
+    const CheckpointPtr native = as_native(mixed, by_config(path), {}).checkpoint;
+    const int64_t tensor = native->catalog().find_tensor(stack).value();
+    EXPECT_EQ(native->catalog().tensors()[static_cast<size_t>(tensor)].dtype, DType::kFloat32);
+    EXPECT_EQ(bytes_of(native, stack), bytes_of(as_native(exact, by_config(path), {}).checkpoint, stack));
+  }
+}
+
+TEST(AsNative, ABiasThatIsNotThereIsZeros) {
+  const std::string path = config_path("tiny_softmax");
+  const CheckpointPtr source = without(random_model(path), "e_score_correction_bias");
+  const NamedModel native = as_native(source, by_config(path), {});
+  EXPECT_THAT(native.notes, ElementsAre(HasSubstr("filled with zeros")));
+  EXPECT_EQ(bytes_of(native.checkpoint, "layers.1.moe.expert_bias_E"), std::vector<std::byte>(6 * 4));
+}
+
 // ---- which model it is
 
 TEST(ModelChoice, FindsAFlavorByItsNamesAndShapes) {
