@@ -41,8 +41,10 @@ struct ConvertOptions {
   int num_threads = 0;
   bool skip_unsupported = false;  // drop what the target cannot hold, listed in the report
   bool overwrite = false;
-  bool resume = false;  // continue what an interrupted conversion of the same source and options left
-  bool sync = true;     // false: leave durability to the system
+  // Continue what an interrupted conversion of the same source and options to the same place left; see
+  // convert(). Threads, memory and sync may differ.
+  bool resume = false;
+  bool sync = true;  // false: leave durability to the system
   bool dry_run = false;
   // DCP only: the ranks to write for. Default one rank.
   Mesh mesh = {{"rank"}, {1}};
@@ -72,6 +74,13 @@ struct ConvertReport {
 // small; kExists; ValueError for options out of range, for a glob that matches nothing, and for a dtype where
 // values are codes of block quantisation (key); FormatError for unsound sources (overlaps, holes, missing
 // files: checked first). On any failure the old state at `dst` is intact.
+//
+// Ended by a full disk, an I/O error or progress.cancel after 256 MiB, it leaves what it wrote, with a
+// journal, in the staging folder (the hint says so), and killed anyway. The next conversion to `dst` removes
+// that, or with `resume` goes on from it: blocks of the output that are as the journal says are kept
+// (bytes_resumed); blocks that are not, whatever happened to them, are written again. ValueError kBadArgument
+// (path) when the source's files have other names, sizes or times than then, or the output would be another;
+// where there is nothing to resume, a warning. A resumed one leaves what it wrote on any failure.
 ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, const StorageLocation& dst,
                       const ConvertOptions& options);
 // `dst`: a path or URI as resolve_location() takes it.
