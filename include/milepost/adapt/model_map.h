@@ -45,9 +45,11 @@ struct MapOptions {
 };
 
 // Hugging Face's names to native ones. Throws MissingKeyError with the list of what the model has and the
-// source lacks; ShapeMismatchError (key) for the first tensor, in the model's order, of another shape;
-// ValueError for multi-token prediction stages beyond the model's; FormatError kUnsupported with the list of
-// tensors that have no place.
+// source lacks (or their number, for a model far larger than the source); ShapeMismatchError (key) for the
+// first tensor, in the model's order, of another shape; ValueError for multi-token prediction stages beyond
+// the model's; FormatError kUnsupported with the list of tensors that have no place, and (key) for dtypes
+// that cannot be rearranged: 6-bit ones, and integers among the floating matrices of a stack. Floating
+// matrices of several dtypes make a float32 stack, or a float64 one where one of them is.
 ModelMap import_map(const Catalog& source, std::span<const int64_t> tensors, const flavor::Model& model,
                     const MapOptions& options);
 // Native names to Hugging Face's; errors as above.
@@ -61,10 +63,10 @@ ModelMap native_map(const Catalog& source, std::span<const int64_t> tensors, con
 // `X_blocks` with `X_scales`.
 bool has_quantised(const Catalog& catalog, std::span<const int64_t> tensors);
 
-// Names as they are, codes replaced by their values as `dtype` (spec dcp-format, section 9). `block`: rows
-// and columns of a block. Throws MissingKeyError for fp8 codes without scales, ShapeMismatchError (key) for
-// scales that do not fit, FormatError kUnsupported for codes that are no matrix or blocks that are not
-// square.
+// Names as they are, codes replaced by their values as `dtype` (spec dcp-format, section 9): float32,
+// bfloat16 or float16. `block`: rows and columns of a block. Throws MissingKeyError for fp8 codes without
+// scales, ShapeMismatchError (key) for scales that do not fit, FormatError kUnsupported for codes that are no
+// matrix, scales that are codes or integers, or blocks that are not square.
 ModelMap dequantised_map(const Catalog& source, std::span<const int64_t> tensors, DType dtype,
                          std::array<int64_t, 2> block);
 

@@ -24,7 +24,8 @@
 namespace milepost {
 
 // What the caller knows of the model. What is not said is found out: from the `config.json` beside the
-// source, else from names and shapes, where exactly one known flavor fits.
+// source, else from names and shapes, where exactly one known flavor fits. A flavor also makes up for a
+// config.json beside the source that cannot be read; a note says so.
 struct ModelChoice {
   std::optional<std::string> model, flavor;  // "deepseek_v3", "671B"
   std::optional<std::string> config;         // path of a config.json, or of a folder that holds one
@@ -74,7 +75,7 @@ void require_like_folder(const std::string& like);
 // What a Hugging Face folder holds beside the weights, for ConvertOptions: `config.json`, and from `like` (a
 // Hugging Face folder) its tokenizer and generation files, its config.json with the dtype set to what is
 // written, and which tensor goes into which file. Without `like`: a config.json that transformers loads.
-// Throws StorageError, FormatError; ValueError when `like` is no folder of that kind.
+// Throws StorageError, FormatError; ValueError when its config.json is of another model or other sizes.
 void add_hugging_face_files(const NamedModel& exported, std::optional<DType> dtype, bool fp8,
                             const std::optional<std::string>& like, ConvertOptions* options);
 
