@@ -1,0 +1,1 @@
+// The first sources of this layer are on their way.
