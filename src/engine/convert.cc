@@ -79,6 +79,7 @@ void require_space(const ConvertReport& report, const std::string& path) {
 void write_output(Storage& storage, const std::string& staging, bool single_file, const OutputSet& output,
                   const WriteOptions& write, Journal& journal) {
   std::vector<std::string> paths;
+  paths.reserve(output.files.size());
   for (const OutputFile& file : output.files) {
     paths.push_back(single_file ? staging : join_path(staging, file.image->name()));
   }

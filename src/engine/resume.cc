@@ -10,7 +10,7 @@
 namespace milepost {
 namespace {
 
-[[noreturn]] void refuse_resume(const std::string& path, std::string what_differs) {
+[[noreturn]] void refuse_resume(const std::string& path, const std::string& what_differs) {
   ValueError error(
       "cannot resume: " + what_differs,
       "give the source and options of then, or start again without resume, which removes what was "
