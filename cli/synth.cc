@@ -48,6 +48,7 @@ class Synth final : public Command {
                   "worker threads (default: the cores, at most 16)");
     flags.flag("--dry-run", &conversion_.options.dry_run, "write nothing; print what it would take");
     flags.flag("--overwrite", &conversion_.options.overwrite, "replace DST if it holds a checkpoint");
+    flags.flag("--resume", &conversion_.options.resume, "go on with what an interrupted run left");
     flags.hidden_flag("--no-sync", &conversion_.no_sync);
   }
 
