@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <filesystem>
-
 #include "command.h"
 #include "milepost/base/error.h"
 #include "milepost/storage/storage.h"
@@ -47,29 +44,14 @@ class ReportFile final : public ByteSink {
   bool is_new_ = false, is_finished_ = false;
 };
 
-// Whether `path` is `folder` or lies below it.
-bool lies_within(const std::string& path, const std::string& folder) {
-  const auto whole = [](const std::string& text) {
-    const auto full = std::filesystem::absolute(resolve_location(text).path).lexically_normal();
-    return full.has_filename() ? full : full.parent_path();
-  };
-  const std::filesystem::path outer = whole(folder), inner = whole(path);
-  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
-}
-
-void require_destination_apart(const Conversion& conversion) {
-  const std::string &source = conversion.source, &destination = conversion.destination;
-  if (lies_within(source, destination) || !lies_within(destination, source)) return;
-  ValueError error("the destination lies inside the source", "choose a place beside it");
-  error.set_path(destination);
-  throw error;
-}
-
 // A report must change neither the source nor what replaces the destination.
 void require_report_apart(const std::string& report, const Conversion& conversion) {
   const StorageLocation location = resolve_location(report);
-  const bool hits_source = lies_within(report, conversion.source) && location.storage->stat(location.path);
-  if (!hits_source && !lies_within(report, conversion.destination)) return;
+  const auto is_in = [&](const std::string& path) {
+    return lies_within(location.path, resolve_location(path).path);
+  };
+  const bool hits_source = is_in(conversion.source) && location.storage->stat(location.path);
+  if (!hits_source && !is_in(conversion.destination)) return;
   ValueError error(hits_source ? "the report would overwrite a file of the source"
                                : "the report lies inside the destination, which is not there yet",
                    "choose a place beside it");
@@ -119,7 +101,6 @@ int ModelConversion::run(const Terminal& terminal, const std::string& label,
   conversion.notes = named.notes;
   for (const adapt::LeftOut& left_out : named.left_out)
     conversion.left_out.push_back(fmt::format("{}: {}", left_out.name, left_out.why));
-  require_destination_apart(conversion);
   std::optional<ReportFile> file;
   if (report_path) {
     require_report_apart(*report_path, conversion);

@@ -60,9 +60,11 @@ void check_options(const ConvertOptions& options) {
 
 // An output inside its own source would change the source.
 void require_apart(const Checkpoint& source, const std::string& destination) {
-  const std::string inside = source.path() + (source.path().ends_with('/') ? "" : "/");
-  if (source.format() == CheckpointFormat::kMemory || !destination.starts_with(inside)) return;
+  if (source.format() == CheckpointFormat::kMemory) return;
+  const std::string path = resolve_location(source.path()).path;
+  if (lies_within(path, destination) || !lies_within(destination, path)) return;
   ValueError error("the destination lies inside the source", "choose a place beside it");
+  error.set_path(destination);
   throw error;
 }
 

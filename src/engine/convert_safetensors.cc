@@ -52,7 +52,7 @@ std::vector<Shard> shards_by_map(const std::vector<safetensors::OutTensor>& tens
     MissingKeyError error(
         fmt::format("{} of the tensors are not in the index whose files were to be followed",
                     unplaced.size()),
-        "follow another model's index, or let the size decide");
+        "give --like the folder of a model that has this tensor, or leave it out, so that the size decides");
     error.set_key(unplaced[0]);
     throw error;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "milepost/base/error.h"
 #include "milepost/storage/faulty.h"
@@ -114,6 +115,15 @@ std::string parent_path(std::string_view path) {
       slash == std::string_view::npos ? "" : without_trailing_slashes(path.substr(0, slash));
   if (!parent.empty()) return std::string(parent);
   return is_absolute ? "/" : ".";
+}
+
+bool lies_within(std::string_view path, std::string_view folder) {
+  const auto whole = [](std::string_view text) {
+    const auto full = std::filesystem::absolute(text).lexically_normal();
+    return full.has_filename() ? full : full.parent_path();
+  };
+  const std::filesystem::path outer = whole(folder), inner = whole(path);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
 }  // namespace milepost

@@ -87,5 +87,15 @@ TEST(Paths, SplitIntoParentAndName) {
   EXPECT_EQ(split("../x"), ".. | x");
 }
 
+TEST(Paths, AreWithinAFolderHoweverTheyAreSpelt) {
+  EXPECT_TRUE(lies_within("/a/b/c", "/a/b"));
+  EXPECT_TRUE(lies_within("/a/b/", "/a/b"));
+  EXPECT_TRUE(lies_within("./src/out", "src"));
+  EXPECT_TRUE(lies_within("src/../src/out", "src/"));
+  EXPECT_FALSE(lies_within("/a/bc", "/a/b"));
+  EXPECT_FALSE(lies_within("/a", "/a/b"));
+  EXPECT_FALSE(lies_within("src/../out", "src"));
+}
+
 }  // namespace
 }  // namespace milepost

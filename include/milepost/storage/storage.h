@@ -148,4 +148,8 @@ std::string join_path(std::string_view directory, std::string_view name);
 std::string base_name(std::string_view path);
 std::string parent_path(std::string_view path);
 
+// Whether `path` names `folder` itself or something below it, however the two are spelt (relative, "..",
+// "./"); links are not followed. Paths of one storage.
+bool lies_within(std::string_view path, std::string_view folder);
+
 }  // namespace milepost
