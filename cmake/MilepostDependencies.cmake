@@ -13,6 +13,13 @@ set_target_properties(isal::isal PROPERTIES IMPORTED_LOCATION "${ISAL_LIBRARY}"
                                             INTERFACE_INCLUDE_DIRECTORIES "${ISAL_INCLUDE_DIR}")
 find_package(ZLIB REQUIRED)  # crc32_combine, and reading deflated records
 
+find_package(ICU REQUIRED COMPONENTS uc)  # normal forms and properties of characters
+find_library(PCRE2_LIBRARY NAMES pcre2-8 REQUIRED)
+find_path(PCRE2_INCLUDE_DIR pcre2.h REQUIRED)
+add_library(pcre2::pcre2 UNKNOWN IMPORTED)
+set_target_properties(pcre2::pcre2 PROPERTIES IMPORTED_LOCATION "${PCRE2_LIBRARY}"
+                                              INTERFACE_INCLUDE_DIRECTORIES "${PCRE2_INCLUDE_DIR}")
+
 if(MILEPOST_TESTS)
   find_package(GTest REQUIRED)
 endif()
