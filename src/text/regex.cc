@@ -71,8 +71,8 @@ CodePtr compile(std::string_view pattern, uint32_t options) {
   pcre2_set_parens_nest_limit(context.get(), 100);
   int error = 0;
   size_t offset = 0;
-  CodePtr code(pcre2_compile(units(pattern), pattern.size(), PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | options,
-                             &error, &offset, context.get()));
+  CodePtr code(
+      pcre2_compile(units(pattern), pattern.size(), PCRE2_UTF | options, &error, &offset, context.get()));
   if (code == nullptr) {
     throw FormatError(ErrorCode::kBadFormat,
                       fmt::format("the regex cannot be used: {} (near byte {} of '{}')", message(error),
@@ -87,7 +87,7 @@ CodePtr compile(std::string_view pattern, uint32_t options) {
 
 Regex Regex::oniguruma(std::string_view pattern) {
   auto code = std::make_unique<Code>();
-  code->code = compile(pcre2_pattern(pattern), PCRE2_UCP | PCRE2_MULTILINE);
+  code->code = compile(pcre2_pattern(pattern), PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
   uint32_t lookbehind = 0;
   pcre2_pattern_info(code->code.get(), PCRE2_INFO_MAXLOOKBEHIND, &lookbehind);
   code->looks_only_ahead = lookbehind == 0;
