@@ -1,0 +1,127 @@
+// milepost-train: trains a model, started with TorchTitan's command line. This file: what happens before
+// training, and how a run ends. Exit status: 0 done; 2 a wrong command line or configuration; 1 any other
+// failure.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "config_files.h"
+#include "environment.h"
+#include "log.h"
+#include "milepost/base/error.h"
+#include "milepost/config/command_line.h"
+#include "milepost/config/config_file.h"
+
+namespace milepost::train {
+namespace {
+
+constexpr int kDone = 0, kFailed = 1, kUsage = 2;
+
+void print(std::FILE* stream, const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stream) != text.size() || std::fflush(stream) != 0) {
+    throw StorageError(ErrorCode::kIo, "cannot write",
+                       stream == stdout ? "standard output" : "standard error", errno);
+  }
+}
+
+void check_assets(const std::string& path) {
+  if (!std::filesystem::exists(path)) {
+    log_warning(fmt::format("HF assets path {} does not exist!", path));
+  } else if (path.ends_with("tokenizer.model")) {
+    throw config::LaunchError(
+        "Exception", fmt::format("{} is a tokenizer of the old kind; get the new one (python "
+                                 "scripts/download_hf_assets.py --repo_id meta-llama/Llama-3.1-8B --assets "
+                                 "tokenizer) and give its folder as hf_assets_path.",
+                                 path));
+  }
+}
+
+// What debug.print_config and debug.save_config_file ask for.
+void show_config(const config::Launch& launch) {
+  const config::Debug& debug = launch.trainer.debug;
+  if (!debug.print_config && !debug.save_config_file) return;
+  const std::string text = config::config_file_text(launch.trainer, launch.module, launch.entry);
+  if (debug.print_config) log_info("Running with configs: " + text);
+  if (!debug.save_config_file || rank() != 0) return;
+  const std::string path =
+      write_config_file(launch.trainer.dump_folder, *debug.save_config_file, text + "\n");
+  log_info("Saved job configs to " + path);
+}
+
+void check_build(const config::Launch& launch) {
+  config::check_override_targets(launch.trainer.override.imports);
+  const std::vector<std::string> missing = config::missing_for_build(launch.trainer);
+  if (missing.empty()) return;
+  std::string text = fmt::format("{} cannot be built by this version of Milepost. It needs:", launch.entry);
+  for (const std::string& need : missing) text += "\n  - " + need;
+  throw config::LaunchError("ValueError", text);
+}
+
+void log_plan(const config::Launch& launch) {
+  const config::Trainer& t = launch.trainer;
+  log_info(fmt::format("Building {} {}: {} parameters", t.model.architecture.model(),
+                       t.model.architecture.name, flavor::num_parameters(t.model.architecture)));
+  log_info(fmt::format("Local batch size {}, sequence length {}, total steps {} (warmup {})",
+                       t.training.local_batch_size, t.training.seq_len, t.training.steps,
+                       t.lr_scheduler.warmup_steps));
+}
+
+int run(const std::vector<std::string>& arguments) {
+  if (arguments == std::vector<std::string>{"--configuration-reference"}) {
+    print(stdout, config::configuration_reference());
+    return kDone;
+  }
+  const config::Launch launch = config::parse_command_line(arguments, config::Machine{}, read_config_file);
+  if (launch.action == config::Launch::Action::kPrintText) {
+    print(stdout, launch.text);
+    return kDone;
+  }
+  log_info(fmt::format("milepost version: {}", MILEPOST_VERSION));
+  for (const std::string& warning : launch.warnings) log_warning(warning);
+  check_assets(launch.trainer.hf_assets_path);
+  if (launch.trainer.comm.mode == "local_tensor") {
+    log_info("Local tensor mode enabled - skipping training execution");
+    return kDone;
+  }
+  show_config(launch);
+  if (launch.trainer.comm.mode == "fake_backend") {
+    log_info(fmt::format("One process stands for {} ranks (rank {})", fake_world_size(), rank()));
+  }
+  check_build(launch);
+  log_plan(launch);
+  if (launch.action == config::Launch::Action::kDryRun) return kDone;
+  log(LogLevel::kError,
+      "This build has no trainer in it yet: the configuration is right, and nothing was trained.");
+  return kFailed;
+}
+
+int guarded_run(const std::vector<std::string>& arguments) {
+  try {
+    return run(arguments);
+  } catch (const config::UsageError& error) {
+    print(stderr, error.box());
+    return kUsage;
+  } catch (const config::LaunchError& error) {
+    print(stderr, fmt::format("{}: {}\n", error.kind(), error.what()));
+  } catch (const ValueError& error) {
+    print(stderr, fmt::format("ValueError: {}\n", error.what()));
+  } catch (const std::exception& error) {
+    print(stderr, fmt::format("error: {}\n", error.what()));
+  }
+  return kFailed;
+}
+
+}  // namespace
+}  // namespace milepost::train
+
+int main(int argc, char** argv) {
+  try {
+    return milepost::train::guarded_run({argv + 1, argv + argc});
+  } catch (...) {
+    return 1;  // not even the error could be printed
+  }
+}
