@@ -11,7 +11,13 @@ find_path(ISAL_INCLUDE_DIR isa-l/crc.h REQUIRED)
 add_library(isal::isal UNKNOWN IMPORTED)
 set_target_properties(isal::isal PROPERTIES IMPORTED_LOCATION "${ISAL_LIBRARY}"
                                             INTERFACE_INCLUDE_DIRECTORIES "${ISAL_INCLUDE_DIR}")
-find_package(ZLIB REQUIRED)  # crc32_combine, and reading deflated records
+find_package(ZLIB REQUIRED)  # crc32_combine, and reading deflated records and data files
+find_package(simdjson REQUIRED)  # lines of data files
+find_library(ZSTD_LIBRARY NAMES zstd REQUIRED)  # data files
+find_path(ZSTD_INCLUDE_DIR zstd.h REQUIRED)
+add_library(zstd::zstd UNKNOWN IMPORTED)
+set_target_properties(zstd::zstd PROPERTIES IMPORTED_LOCATION "${ZSTD_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES "${ZSTD_INCLUDE_DIR}")
+include(MilepostArrow)
 
 find_package(ICU REQUIRED COMPONENTS uc)  # normal forms and properties of characters
 find_library(PCRE2_LIBRARY NAMES pcre2-8 REQUIRED)

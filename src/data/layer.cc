@@ -1,1 +1,0 @@
-// The first sources of this layer are on their way.
