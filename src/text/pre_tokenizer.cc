@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "text/behavior.h"
 #include "text/unicode.h"
@@ -42,8 +43,22 @@ class Split final : public PreTokenizer {
     split_ranges(next, behavior_, &scratch->ranges, Emitter(piece, sink));
   }
 
-  const Regex* splitting_regex() const override {
-    return behavior_ == Behavior::kIsolated ? &regex_ : nullptr;
+  size_t split_beginning(const Piece& piece, SplitScratch* scratch, PieceSink* sink) const override {
+    const Emitter emit(piece, sink);
+    size_t done = 0;
+    TextRange match;
+    while (regex_.find(piece.text, done, true, &scratch->regex, &match) == Regex::Outcome::kFound) {
+      const bool keeps_match = behavior_ == Behavior::kIsolated || invert_;
+      const bool keeps_between = behavior_ == Behavior::kIsolated || !invert_;
+      if (keeps_between) emit(done, match.begin);
+      if (keeps_match) emit(match.begin, match.end);
+      done = match.end;
+    }
+    return done;
+  }
+
+  bool can_split_beginning() const override {
+    return (behavior_ == Behavior::kIsolated || behavior_ == Behavior::kRemoved) && regex_.is_resumable();
   }
 
  private:
@@ -62,6 +77,24 @@ class SplitAtCharacters final : public PreTokenizer {
     CharacterWalk walk(piece.text, predicate_);
     split_ranges([&](MatchRange* range) { return walk.next(range); }, behavior_, &scratch->ranges,
                  Emitter(piece, sink));
+  }
+
+  size_t split_beginning(const Piece& piece, SplitScratch*, PieceSink* sink) const override {
+    const Emitter emit(piece, sink);
+    CharacterWalk walk(piece.text, predicate_);
+    MatchRange range;
+    size_t done = 0;
+    while (walk.next(&range)) {
+      if (!range.is_match) continue;
+      emit(done, range.begin);
+      if (behavior_ == Behavior::kIsolated) emit(range.begin, range.end);
+      done = range.end;
+    }
+    return done;
+  }
+
+  bool can_split_beginning() const override {
+    return behavior_ == Behavior::kIsolated || behavior_ == Behavior::kRemoved;
   }
 
  private:
@@ -186,6 +219,8 @@ void read_byte_level(const JsonNode& node, PreTokenizers* result) {
 }
 
 }  // namespace
+
+size_t PreTokenizer::split_beginning(const Piece&, SplitScratch*, PieceSink*) const { return 0; }
 
 void read_pre_tokenizers(const JsonNode& node, PreTokenizers* result) {
   const JsonNode type = node.at("type");

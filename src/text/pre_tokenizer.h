@@ -36,9 +36,11 @@ class PreTokenizer {
   virtual ~PreTokenizer() = default;
   // Hands the parts of `piece` to `sink`, in order.
   virtual void split(const Piece& piece, SplitScratch* scratch, PieceSink* sink) const = 0;
-  // The regex, for a pre-tokenizer that is nothing else than the split at each of its matches: what comes
-  // before a match does not depend on what comes after the text that the match was found in.
-  virtual const Regex* splitting_regex() const { return nullptr; }
+  // The same for the beginning of a text whose rest is not there yet: hands on what is certain, and returns
+  // how many bytes that was; the others come again with more behind them, or to `split`. Only with
+  // can_split_beginning().
+  virtual size_t split_beginning(const Piece& piece, SplitScratch* scratch, PieceSink* sink) const;
+  virtual bool can_split_beginning() const { return false; }
 };
 
 struct PreTokenizers {

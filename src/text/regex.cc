@@ -43,7 +43,7 @@ std::string message(int code) {
 
 struct Regex::Code {
   CodePtr code;
-  bool looks_only_ahead = false;
+  bool is_resumable = false;
 };
 
 struct RegexScratch::Memory {
@@ -88,20 +88,21 @@ CodePtr compile(std::string_view pattern, uint32_t options) {
 Regex Regex::oniguruma(std::string_view pattern) {
   auto code = std::make_unique<Code>();
   code->code = compile(pcre2_pattern(pattern), PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
-  uint32_t lookbehind = 0;
+  uint32_t lookbehind = 0, matches_empty = 0;
   pcre2_pattern_info(code->code.get(), PCRE2_INFO_MAXLOOKBEHIND, &lookbehind);
-  code->looks_only_ahead = lookbehind == 0;
+  pcre2_pattern_info(code->code.get(), PCRE2_INFO_MATCHEMPTY, &matches_empty);
+  code->is_resumable = lookbehind == 0 && matches_empty == 0;
   return Regex(std::move(code));
 }
 
 Regex Regex::literal(std::string_view text) {
   auto code = std::make_unique<Code>();
   code->code = compile(text, PCRE2_LITERAL);
-  code->looks_only_ahead = true;
+  code->is_resumable = !text.empty();
   return Regex(std::move(code));
 }
 
-bool Regex::looks_only_ahead() const { return code_->looks_only_ahead; }
+bool Regex::is_resumable() const { return code_->is_resumable; }
 
 Regex::Outcome Regex::find(std::string_view text, size_t from, bool more_follows, RegexScratch* scratch,
                            TextRange* match) const {

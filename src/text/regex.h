@@ -59,8 +59,9 @@ class Regex {
   Outcome find(std::string_view text, size_t from, bool more_follows, RegexScratch* scratch,
                TextRange* match) const;
 
-  // Whether matches from an offset on do not depend on the text before it.
-  bool looks_only_ahead() const;
+  // Whether the matches from the end of one on are those of the rest of the text alone: it never looks back,
+  // and no match is empty.
+  bool is_resumable() const;
 
  private:
   struct Code;

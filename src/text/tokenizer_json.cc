@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "text/pipeline.h"
 

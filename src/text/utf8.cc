@@ -68,6 +68,12 @@ size_t find_invalid_utf8(std::string_view text) {
   return std::string_view::npos;
 }
 
+FormatError invalid_utf8(int64_t offset) {
+  FormatError error(ErrorCode::kBadFormat, "the text is not UTF-8", "convert it to UTF-8");
+  error.set_offset(offset);
+  return error;
+}
+
 size_t whole_characters(std::string_view text) {
   for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
     const auto byte = static_cast<uint8_t>(text[text.size() - back]);

@@ -6,11 +6,16 @@
 #include <string>
 #include <string_view>
 
+#include "milepost/base/error.h"
+
 namespace milepost::text {
 
 // The offset of the first byte that is not part of valid UTF-8 (overlong forms, surrogates and what lies
 // above U+10FFFF are not valid), or npos. Cost: about a nanosecond for 8 bytes of ASCII.
 size_t find_invalid_utf8(std::string_view text);
+
+// The error about text that is not UTF-8 from `offset` on.
+FormatError invalid_utf8(int64_t offset);
 
 // The offset from which on `text` holds only the beginning of a character, its size when it ends with a whole
 // one. Says nothing about validity before.

@@ -23,9 +23,7 @@ std::string_view stripped(std::string_view text) {
 
 void for_each_line(std::string_view text, const std::function<void(std::string_view)>& visit) {
   if (const size_t bad = find_invalid_utf8(text); bad != std::string_view::npos) {
-    FormatError error(ErrorCode::kBadFormat, "not UTF-8");
-    error.set_offset(static_cast<int64_t>(bad));
-    throw error;
+    throw invalid_utf8(static_cast<int64_t>(bad));
   }
   while (!text.empty()) {
     const size_t end = text.find_first_of("\r\n");
