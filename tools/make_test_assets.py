@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Write tests/assets: the bundled tokenizers. Needs tokenizers (requirements/interop.txt).
+"""Write tests/assets: the bundled tokenizers and documents. The tokenizers need the package of that name
+(requirements/interop.txt).
 
-    tools/make_test_assets.py [NAME...]     (default: all; names: tokenizer, deepseek_v3)
+    tools/make_test_assets.py [NAME...]     (default: all; names: tokenizer, deepseek_v3, c4_test)
 
 Each asset is a function below that fills its folder; running it again gives the same bytes. All ids are below 2048, the
 vocabulary of the debug models.
@@ -124,7 +125,23 @@ def token_fields(content):
     return {"content": content, "lstrip": False, "normalized": True, "rstrip": False, "single_word": False}
 
 
-MAKERS = {"tokenizer": make_tokenizer, "deepseek_v3": make_deepseek_v3}
+# Documents for training the debug models: mostly prose, from a line to a few pages, some code and some Chinese.
+def make_c4_test(folder):
+    rng = random.Random(2024)
+    with (folder / "data.json").open("w", encoding="utf-8") as file:
+        for _ in range(2000):
+            kind = rng.random()
+            if kind < 0.06:
+                text = "\n".join(code(rng) for _ in range(rng.randint(1, 8)))
+            elif kind < 0.12:
+                text = "".join(chinese(rng) for _ in range(rng.randint(1, 10)))
+            else:
+                sentences = min(40, 1 + int(rng.expovariate(1 / 4)))
+                text = "".join(sentence(rng) + ("\n" if rng.random() < 0.15 else " ") for _ in range(sentences)).strip()
+            file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+
+
+MAKERS = {"tokenizer": make_tokenizer, "deepseek_v3": make_deepseek_v3, "c4_test": make_c4_test}
 
 
 def main():
