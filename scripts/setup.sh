@@ -5,7 +5,8 @@
 #   scripts/setup.sh                   what building needs
 #   scripts/setup.sh --with-download   also .venv with what scripts/download_hf_assets.py needs
 #   scripts/setup.sh --with-tests      also pytest in it (implies --with-download)
-#   scripts/setup.sh --with-torch      also torch in it, for the interop tests (implies --with-tests)
+#   scripts/setup.sh --with-train      also .venv with what training needs: torch, and Arrow for Parquet data
+#   scripts/setup.sh --with-torch      the peers of the interop tests as well (implies --with-tests and --with-train)
 #   scripts/setup.sh --with-fuzz       also clang's fuzzer runtime
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -16,9 +17,10 @@ for option in "$@"; do
   case "$option" in
     --with-download) requirements+=(requirements/download.txt) ;;
     --with-tests) requirements+=(requirements/download.txt requirements/test.txt) ;;
-    --with-torch) requirements+=(requirements/download.txt requirements/test.txt requirements/interop.txt) ;;
+    --with-train) requirements+=(requirements/data.txt requirements/train.txt) ;;
+    --with-torch) requirements+=(requirements/{download,test,data,train,interop}.txt) ;;
     --with-fuzz) package_lists+=(scripts/apt-packages-fuzz.txt) ;;
-    *) echo "setup.sh: unknown option $option (want --with-download, --with-tests, --with-torch or --with-fuzz)" >&2; exit 2 ;;
+    *) echo "setup.sh: unknown option $option (want --with-download, --with-tests, --with-train, --with-torch or --with-fuzz)" >&2; exit 2 ;;
   esac
 done
 
