@@ -48,6 +48,13 @@ run() {
   exec "$@"
 }
 
+# What only prints needs no processes.
+for argument in "$@"; do
+  case "$argument" in
+    -h | --help | --list-configs) exec "$program" "${arguments[@]}" "$@" ;;
+  esac
+done
+
 if [ -n "$COMM_MODE" ]; then
   echo "Running with comm_mode=$COMM_MODE"
   export NGPU LOCAL_RANK=0
