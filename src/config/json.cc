@@ -132,11 +132,18 @@ class Reader {
     if (json.contains("flavor") && !flavor_name.empty()) {
       within("flavor", [&] { *model = find_flavor(name, flavor_name); });
     } else if (other) {
-      within("name", [&] { *model = {"", find_flavor(name, flavor::flavor_names(name).front()).dims}; });
-      std::visit([](auto& dims) { dims = {}; }, model->dims);
+      within("name", [&] { *model = without_size(name); });
     } else if (json.contains("flavor")) {
       model->name.clear();
     }
+  }
+
+  // A model of that name with every dimension still to be given.
+  flavor::Model without_size(const std::string& name) {
+    flavor::Model model = find_flavor(name, "debugmodel");
+    model.name.clear();
+    std::visit([](auto& dims) { dims = {}; }, model.dims);
+    return model;
   }
 
   flavor::Model find_flavor(const std::string& name, std::string_view flavor_name) {

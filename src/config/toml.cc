@@ -25,7 +25,7 @@ Json to_json(const toml::node& node, const std::string& path) {
   }
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* integer = node.as_integer()) return integer->get();
-  if (const auto* number = node.as_floating_point()) return number->get();
+  if (const auto* number = node.as_floating_point()) return Value<double>::to_json(number->get());
   if (const auto* truth = node.as_boolean()) return truth->get();
   FormatError error(ErrorCode::kUnsupported, "no field is a date or a time");
   error.set_key(path);
