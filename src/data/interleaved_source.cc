@@ -85,6 +85,11 @@ void InterleavedSource::append(int64_t document, std::vector<int32_t>* ids) {
   sources_[choice.source]->append(static_cast<int64_t>(choice.document), ids);
 }
 
+std::optional<int64_t> InterleavedSource::count(int64_t document) {
+  const Choice choice = order_[static_cast<size_t>(document)];
+  return sources_[choice.source]->count(static_cast<int64_t>(choice.document));
+}
+
 std::string InterleavedSource::place(int64_t document) const {
   const Choice choice = order_[static_cast<size_t>(document)];
   return sources_[choice.source]->place(static_cast<int64_t>(choice.document));

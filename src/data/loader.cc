@@ -124,37 +124,57 @@ void Loader::check_ids(int64_t document) const {
   }
 }
 
+// The next document's number; nullopt when there are no more. Whoever gets a token out of it sets
+// num_barren_restarts_ to 0.
+std::optional<int64_t> Loader::next_document() {
+  const int64_t epoch = order_.state().epoch;
+  const std::optional<int64_t> document = order_.next();
+  if (!document || order_.state().epoch == epoch) return document;
+  if (++num_barren_restarts_ > 1) {
+    throw ValueError("a whole epoch of data set '" + options_.dataset + "' gave no tokens",
+                     "every document is empty, shorter than two tokens, or was passed over as bad");
+  }
+  messages_.push_back({.is_warning = true,
+                       .text = "Dataset " + options_.dataset + " is being re-looped (epoch " +
+                               number(order_.state().epoch) + ")"});
+  return document;
+}
+
+void Loader::append(int64_t document) {
+  ids_.clear();
+  source_->append(document, &ids_);
+  check_ids(document);
+  packer_.append(ids_);
+  if (ids_.size() > 1) num_barren_restarts_ = 0;
+}
+
 // Reads documents until a row can be cut; false when there are no more.
 bool Loader::fill() {
-  const int64_t held = packer_.held();
-  int64_t num_restarts = 0;
   while (!packer_.has_row()) {
-    const int64_t epoch = order_.state().epoch;
-    const std::optional<int64_t> document = order_.next();
+    const std::optional<int64_t> document = next_document();
     if (!document) return false;
-    if (order_.state().epoch != epoch) {
-      if (++num_restarts > 1 && packer_.held() == held) {
-        throw ValueError("a whole epoch of data set '" + options_.dataset + "' gave no tokens",
-                         "every document is empty, shorter than two tokens, or was passed over as bad");
-      }
-      messages_.push_back({.is_warning = true,
-                           .text = "Dataset " + options_.dataset + " is being re-looped (epoch " +
-                                   number(order_.state().epoch) + ")"});
-    }
-    ids_.clear();
-    source_->append(*document, &ids_);
-    check_ids(*document);
-    packer_.append(ids_);
+    append(*document);
   }
   return true;
 }
 
+// Passes over rows of other ranks; documents that lie in them as a whole need not be read where their length
+// is known.
 bool Loader::drop_rows(int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    if (!fill()) return false;
-    packer_.drop_row();
+  int64_t left = count * options_.seq_len;
+  for (;;) {
+    left -= packer_.drop(left);
+    if (left == 0) return true;
+    const std::optional<int64_t> document = next_document();
+    if (!document) return false;
+    const std::optional<int64_t> num_ids = source_->count(*document);
+    if (num_ids && *num_ids - 1 <= left) {
+      left -= std::max<int64_t>(0, *num_ids - 1);
+      if (*num_ids > 1) num_barren_restarts_ = 0;
+    } else {
+      append(*document);
+    }
   }
-  return true;
 }
 
 std::optional<Batch> Loader::next() {

@@ -45,9 +45,10 @@ void Packer::take_row(const RowTarget& row) {
   start_ += seq_len_;
 }
 
-void Packer::drop_row() {
-  assert(has_row());
-  start_ += seq_len_;
+int64_t Packer::drop(int64_t num_tokens) {
+  const int64_t dropped = std::min(num_tokens, held());
+  start_ += dropped;
+  return dropped;
 }
 
 // Moving what is held to the front only when that is the smaller part keeps the cost a token constant.

@@ -84,12 +84,14 @@ TEST(Packing, GoesOnFromItsBuffers) {
   EXPECT_EQ(one.buffers(), other.buffers());
 }
 
-TEST(Packing, DroppedRowsAreAsIfTaken) {
+TEST(Packing, DroppedTokensAreAsIfTaken) {
   Packer one(8), other(8);
   for (Packer* packer : {&one, &other}) packer->append(letters(30));
   take(&one, 8);
-  other.drop_row();
+  EXPECT_EQ(other.drop(8), 8);
   EXPECT_EQ(one.buffers(), other.buffers());
+  EXPECT_EQ(other.drop(100), 23);
+  EXPECT_EQ(other.held(), 0);
 }
 
 TEST(Packing, JoinedBuffersKeepDocumentsApart) {

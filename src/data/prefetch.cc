@@ -1,5 +1,6 @@
 #include "milepost/data/prefetch.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -17,6 +18,11 @@ struct Ready {
   std::vector<Message> messages;
   std::exception_ptr failure;
 };
+
+size_t default_depth(const Loader& loader) {
+  constexpr int64_t kReadyBytes = 32 << 20;
+  return static_cast<size_t>(std::clamp<int64_t>(kReadyBytes / loader.batch_bytes(), 4, 64));
+}
 
 }  // namespace
 
@@ -80,7 +86,7 @@ struct Prefetcher::State {
 Prefetcher::Prefetcher(std::unique_ptr<Loader> loader, int depth) : state_(std::make_unique<State>()) {
   state_->current = loader->state();
   state_->loader = std::move(loader);
-  state_->depth = static_cast<size_t>(depth < 1 ? 1 : depth);
+  state_->depth = depth < 1 ? default_depth(*state_->loader) : static_cast<size_t>(depth);
 }
 
 Prefetcher::~Prefetcher() {

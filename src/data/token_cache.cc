@@ -134,6 +134,13 @@ void TokenCache::append(int64_t document, std::vector<int32_t>* ids) {
   num_skipped_ += source_->num_skipped() - num_skipped;
 }
 
+std::optional<int64_t> TokenCache::count(int64_t document) {
+  const int64_t file = document / kFileDocuments;
+  const TokenFile* opened = draft_ && draft_->file == file ? nullptr : open(file);
+  if (!opened) return std::nullopt;
+  return opened->count(document % kFileDocuments);
+}
+
 void TokenCache::build() {
   for (int64_t file = 0; file < num_files(); ++file) {
     if (!open(file) && start_draft(file)) extend_draft(identity(file).num_documents);

@@ -85,21 +85,25 @@ void TokenFile::check_ids(uint32_t expected) const {
   if (crc != expected) fail(*source_, ErrorCode::kChecksum, "ids differ from what was written");
 }
 
+int64_t TokenFile::begin(int64_t document) const {
+  return document == 0 ? 0 : static_cast<int64_t>(ends_[static_cast<size_t>(document) - 1] & ~kBadRecord);
+}
+
+int64_t TokenFile::count(int64_t document) const { return begin(document + 1) - begin(document); }
+
 bool TokenFile::read(int64_t document, std::vector<int32_t>* ids) {
-  const auto i = static_cast<size_t>(document);
-  if (ends_[i] & kBadRecord) return false;
-  const auto begin = static_cast<int64_t>(i == 0 ? 0 : ends_[i - 1] & ~kBadRecord);
-  const auto count = static_cast<size_t>(static_cast<int64_t>(ends_[i]) - begin);
-  if (count == 0) return true;
-  const int64_t offset = ids_offset_ + begin * id_bytes_;
+  if (ends_[static_cast<size_t>(document)] & kBadRecord) return false;
+  const auto num_ids = static_cast<size_t>(count(document));
+  if (num_ids == 0) return true;
+  const int64_t offset = ids_offset_ + begin(document) * id_bytes_;
   const size_t old_size = ids->size();
-  ids->resize(old_size + count);
+  ids->resize(old_size + num_ids);
   const std::span<int32_t> out = std::span(*ids).subspan(old_size);
   if (id_bytes_ == 4) {
     source_->read_at(offset, std::as_writable_bytes(out));
     return true;
   }
-  narrow_.resize(count);
+  narrow_.resize(num_ids);
   source_->read_at(offset, std::as_writable_bytes(std::span(narrow_)));
   std::copy(narrow_.begin(), narrow_.end(), out.begin());
   return true;

@@ -34,8 +34,10 @@ class TokenFile {
 
   // Appends the ids of a document of the file, counted from 0; false for a bad record, which has none.
   bool read(int64_t document, std::vector<int32_t>* ids);
+  int64_t count(int64_t document) const;  // of its ids
 
  private:
+  int64_t begin(int64_t document) const;
   void check_ids(uint32_t expected) const;
 
   std::unique_ptr<ByteSource> source_;

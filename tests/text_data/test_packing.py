@@ -1,6 +1,8 @@
 """The loader against the packing rules in plain Python: on 1 to 8 ranks, resumed at random batches, states exchanged both ways."""
+import json
 import pickle
 import random
+from pathlib import Path
 
 import numpy
 import pytest
@@ -37,7 +39,7 @@ def test_batches_follow_the_rules_over_several_epochs(tmp_path, texts, data, wor
     rank = world // 2
     read = loader(tmp_path, dataset_path=data, dp_rank=rank, dp_world=world, seq_len=SEQ_LEN, batches=200)
     assert read.batches == plain_batches(texts, rank, world, 200)
-    assert f"WARNING Dataset text is being re-looped (epoch 1)" in read.messages
+    assert "WARNING Dataset text is being re-looped (epoch 1)" in read.messages
     assert read.messages[0] == f"INFO Preparing text dataset from {data}"
 
 
@@ -72,19 +74,20 @@ def test_states_go_both_ways_at_random_batches(tmp_path, texts, data, world):
         packed.load(state)
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 4, 6])
-def test_global_order_deals_out_one_stream(tmp_path, texts, data, world):
-    steps = 24 // world
+@pytest.mark.parametrize("world,cache", [(1, False), (2, False), (3, True), (4, False), (6, True)])
+def test_global_order_deals_out_one_stream(tmp_path, texts, data, world, cache):
+    steps = 120 // world
+    options = {"token_cache": tmp_path / "cache"} if cache else {}
     stream = global_batches(texts, SEQ_LEN, world, ROWS)
     expected = [next(stream) for _ in range(steps)]
     for rank in range(world):
-        read = loader(tmp_path, dataset_path=data, dp_rank=rank, dp_world=world, seq_len=SEQ_LEN, batches=steps, order="global")
+        read = loader(tmp_path, dataset_path=data, dp_rank=rank, dp_world=world, seq_len=SEQ_LEN, batches=steps, order="global", **options)
         assert read.batches == [step[rank] for step in expected]
 
 
 def test_the_worked_example(tmp_path):
     data = write_lines(tmp_path / "data.jsonl", ["abcdefghij", "abcdefghijklmnopqrst", "abcdefghijklmnopqrstuvwxyzabcd"])
-    tokenizer = __import__("pathlib").Path(__file__).parents[1] / "assets/tokenizer"
+    tokenizer = Path(__file__).parents[1] / "assets/tokenizer"
     read = loader(tmp_path, dataset_path=data, tokenizer=tokenizer, local_batch_size=1, seq_len=16, batches=2)
     first, second = read.batches
     assert first["inputs"] == [[2002, *range(97, 107), 2002, 97, 98, 99, 100]]
@@ -111,7 +114,6 @@ def test_a_ledger_of_other_ranks_goes_on(tmp_path, texts, data):
     for rank in range(3):
         loader(tmp_path, dataset_path=data, dp_rank=rank, dp_world=3, seq_len=SEQ_LEN, batches=5, save={"ledger_part": tmp_path / "part"})
         parts.append((tmp_path / "part").read_text())
-    import json
     ledger = json.loads(parts[0])
     ledger["readers"] = [json.loads(part)["readers"][0] for part in parts]
     (tmp_path / "ledger").write_text(json.dumps(ledger))

@@ -96,6 +96,7 @@ class Loader {
   // for damaged states. After an exception nothing has changed.
   void restore(const SavedLoader& saved);
 
+  int64_t batch_bytes() const { return 24 * options_.local_batch_size * options_.seq_len; }
   const TokenSource& source() const { return *source_; }
   int64_t num_tokens() const { return num_tokens_; }  // given out, as inputs
   // What happened since the last call, in order, for the log.
@@ -103,6 +104,8 @@ class Loader {
 
  private:
   LedgerIdentity identity() const;
+  std::optional<int64_t> next_document();
+  void append(int64_t document);
   bool fill();
   void check_ids(int64_t document) const;
   bool drop_rows(int64_t count);
@@ -116,7 +119,7 @@ class Loader {
   int64_t reader_rank_, reader_world_;  // 0 of 1 under the global order
   DocumentOrder order_;
   Packer packer_;
-  int64_t num_batches_ = 0, num_tokens_ = 0;
+  int64_t num_batches_ = 0, num_tokens_ = 0, num_barren_restarts_ = 0;
   bool ended_ = false;
   std::vector<Message> messages_;
   std::vector<int32_t> ids_;  // of one document

@@ -38,7 +38,7 @@ class Packer {
 
   bool has_row() const { return held() >= seq_len_; }
   void take_row(const RowTarget& row);  // requires has_row()
-  void drop_row();                      // requires has_row()
+  int64_t drop(int64_t num_tokens);     // as many as are held at most; how many they were
 
   int64_t held() const { return static_cast<int64_t>(buffers_.inputs.size()) - start_; }  // tokens
   PackingBuffers buffers() const;

@@ -15,8 +15,9 @@ namespace milepost::data {
 // read ahead does not show.
 class Prefetcher {
  public:
-  // `depth` >= 1: batches kept ready.
-  explicit Prefetcher(std::unique_ptr<Loader> loader, int depth = 4);
+  // `depth`: how many batches are kept ready; 0: as many as fit 32 MiB, at least 4 and at most 64, so that
+  // small batches, which are used up fast, outlast a moment without the processor.
+  explicit Prefetcher(std::unique_ptr<Loader> loader, int depth = 0);
   ~Prefetcher();
 
   // As Loader::next. An exception of the loader comes out at the batch at which it arose, and at every later

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -44,6 +45,7 @@ class TokenCache final : public TokenSource {
   std::vector<int64_t> file_documents() const override { return source_->file_documents(); }
   // Throws also StorageError when the cache cannot be written.
   void append(int64_t document, std::vector<int32_t>* ids) override;
+  std::optional<int64_t> count(int64_t document) override;
   std::string place(int64_t document) const override { return source_->place(document); }
   const std::string& fingerprint() const override { return source_->fingerprint(); }
   int64_t num_skipped() const override { return num_skipped_; }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,8 @@ class TokenSource {
   virtual std::vector<int64_t> file_documents() const { return {}; }
   // Requires 0 <= document < size(). Throws what Documents::read and the encoder throw.
   virtual void append(int64_t document, std::vector<int32_t>* ids) = 0;
+  // How many ids append() would give, where that is known without reading them.
+  virtual std::optional<int64_t> count(int64_t /*document*/) { return std::nullopt; }
   virtual std::string place(int64_t document) const = 0;  // for messages
   virtual const std::string& fingerprint() const = 0;     // of the data, without the tokenizer
   // Bad records passed over since the source was made; one read twice counts twice.
@@ -90,6 +93,7 @@ class InterleavedSource final : public TokenSource {
 
   int64_t size() const override { return static_cast<int64_t>(order_.size()); }
   void append(int64_t document, std::vector<int32_t>* ids) override;
+  std::optional<int64_t> count(int64_t document) override;
   std::string place(int64_t document) const override;
   const std::string& fingerprint() const override { return fingerprint_; }
   int64_t num_skipped() const override;
