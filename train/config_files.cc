@@ -15,7 +15,7 @@
 namespace milepost::train {
 namespace {
 
-constexpr size_t kLargest = size_t{16} << 20;
+constexpr size_t kLargest = size_t{1} << 20;  // read into a document, text takes many times its size
 
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -37,7 +37,7 @@ std::string read_config_file(const std::string& path) {
   while (const size_t count = std::fread(buffer, 1, sizeof buffer, file.get())) {
     text.append(buffer, count);
     if (text.size() > kLargest) {
-      FormatError error(ErrorCode::kTooLarge, "a configuration file has at most 16 MiB");
+      FormatError error(ErrorCode::kTooLarge, "a configuration file has at most 1 MiB");
       error.set_path(path);
       throw error;
     }

@@ -6,7 +6,7 @@
 
 namespace milepost::train {
 
-// The content of a configuration file. Throws StorageError, or FormatError (kTooLarge) above 16 MiB.
+// The content of a configuration file. Throws StorageError, or FormatError (kTooLarge) above 1 MiB.
 std::string read_config_file(const std::string& path);
 
 // Writes `text` as `folder`/`name` (an absolute name stands for itself) and makes missing folders. The file

@@ -39,6 +39,8 @@ Json parse_json(std::string_view text) {
                       "a TOML file needs a name that ends in .toml");
     error.set_offset(static_cast<int64_t>(parse_error.byte));
     throw error;
+  } catch (const Json::out_of_range&) {
+    throw FormatError(ErrorCode::kTooLarge, "a number is beyond what a double can hold");
   }
 }
 

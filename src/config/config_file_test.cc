@@ -225,6 +225,7 @@ TEST(ConfigFile, RefusesWhatIsNoJson) {
   EXPECT_THAT(refusal(R"({"a": {"b": 1, "b": 2}})"), HasSubstr("'b': the key occurs twice"));
   EXPECT_THAT(refusal("{\"a\": \"\xff\"}"), HasSubstr("this is not JSON"));
   EXPECT_THAT(refusal(std::string(100000, '[')), HasSubstr("nested more than"));
+  EXPECT_THAT(refusal(R"({"training": {"max_norm": 1e999}})"), HasSubstr("beyond what a double can hold"));
 }
 
 TEST(ConfigFile, RefusesWhatIsNoToml) {

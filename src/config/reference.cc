@@ -38,6 +38,11 @@ key.
 with 0. `--comm.mode local_tensor` (COMM_MODE of the launcher) checks and exits with 0 as well; `fake_backend` stands
 for NGPU ranks in one process.
 
+**Not as in TorchTitan.** Conditions on CUDA graphs do not apply, since Milepost captures none. Integers have 64 bits.
+`betas` takes exactly two numbers. A wrong number of validation steps ends with 2, like every other wrong value. What
+an entry, an override or comm.mode needs beyond this version is refused before a run starts (exit status 1), never
+while it is shown or saved.
+
 Fields marked (M) are Milepost's own; the others are TorchTitan 0.3.0's, with its names and defaults. Fields marked
 (F) have no flag: registry entries and files set them.
 )";
