@@ -45,9 +45,10 @@ class Split final : public PreTokenizer {
 
   size_t split_beginning(const Piece& piece, SplitScratch* scratch, PieceSink* sink) const override {
     const Emitter emit(piece, sink);
+    const std::string_view text = regex_.matchable(piece.text, &scratch->regex);
     size_t done = 0;
     TextRange match;
-    while (regex_.find(piece.text, done, true, &scratch->regex, &match) == Regex::Outcome::kFound) {
+    while (regex_.find(text, done, true, &scratch->regex, &match) == Regex::Outcome::kFound) {
       const bool keeps_match = behavior_ == Behavior::kIsolated || invert_;
       const bool keeps_between = behavior_ == Behavior::kIsolated || !invert_;
       if (keeps_between) emit(done, match.begin);

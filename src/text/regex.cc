@@ -8,6 +8,7 @@
 
 #include "milepost/base/error.h"
 #include "text/json_node.h"
+#include "text/newer_characters.h"
 #include "text/regex_syntax.h"
 #include "text/utf8.h"
 
@@ -43,7 +44,7 @@ std::string message(int code) {
 
 struct Regex::Code {
   CodePtr code;
-  bool is_resumable = false;
+  bool is_resumable = false, is_literal = false;
 };
 
 struct RegexScratch::Memory {
@@ -99,10 +100,15 @@ Regex Regex::literal(std::string_view text) {
   auto code = std::make_unique<Code>();
   code->code = compile(text, PCRE2_LITERAL);
   code->is_resumable = !text.empty();
+  code->is_literal = true;
   return Regex(std::move(code));
 }
 
 bool Regex::is_resumable() const { return code_->is_resumable; }
+
+std::string_view Regex::matchable(std::string_view text, RegexScratch* scratch) const {
+  return code_->is_literal ? text : with_stand_ins(text, &scratch->text_);
+}
 
 Regex::Outcome Regex::find(std::string_view text, size_t from, bool more_follows, RegexScratch* scratch,
                            TextRange* match) const {

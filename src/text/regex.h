@@ -35,6 +35,7 @@ class RegexScratch {
   friend class Regex;
   struct Memory;
   std::unique_ptr<Memory> memory_;
+  std::string text_;  // with stand-ins
 };
 
 // Immutable; any thread, each with a scratch of its own.
@@ -53,6 +54,9 @@ class Regex {
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
+
+  // What to match instead of `text`, see newer_characters.h; a view of `text` or of the scratch's memory.
+  std::string_view matchable(std::string_view text, RegexScratch* scratch) const;
 
   // The first match at or after `from`. Throws FormatError kTooLarge, the offset set, when matching takes too
   // much memory or too many steps. Requires valid UTF-8.
@@ -77,7 +81,7 @@ Regex read_regex(const JsonNode& node);
 class MatchWalk {
  public:
   MatchWalk(const Regex& regex, std::string_view text, RegexScratch* scratch)
-      : regex_(regex), text_(text), scratch_(scratch) {}
+      : regex_(regex), text_(regex.matchable(text, scratch)), scratch_(scratch) {}
 
   // false: the end.
   bool next(MatchRange* range);

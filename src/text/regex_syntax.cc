@@ -30,6 +30,8 @@ struct Named {
 // Names in lower case without '_', '-' and spaces; members as they stand inside a class.
 constexpr std::string_view kSpace = R"(\x{9}-\x{d}\x{85}\p{Z})";
 constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+// The numbers of Latin-1 are word characters to Oniguruma, but not inside of a class.
+constexpr std::string_view kLoneWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 constexpr std::array<Named, 14> kSets = {{
     {"alnum", R"(\p{Alphabetic}\p{Nd})"},
     {"alpha", R"(\p{Alphabetic})"},
@@ -163,13 +165,19 @@ class Rewriter {
         out_ += in_class ? "\\S\\x{180e}" : fmt::format("[^{}]", kSpace);
         return;
       case 'w':
-        return set_of(kWord, false, in_class);
+        return set_of(in_class ? kWord : kLoneWord, false, in_class);
       case 'W':
-        out_ += in_class ? non_word_ranges() : fmt::format("[^{}]", kWord);
+        out_ += in_class ? non_word_ranges() : fmt::format("[^{}]", kLoneWord);
         return;
       case 'h':
       case 'H':
         return set_of("0-9a-fA-F", c == 'H', in_class);
+      case 'b':
+      case 'B':
+        if (in_class) break;
+        out_ += fmt::format("(?:(?<=[{0}])(?{1}[{0}])|(?<![{0}])(?{2}[{0}]))", kLoneWord,
+                            c == 'b' ? '!' : '=', c == 'b' ? '=' : '!');
+        return;
       case 'v':
         out_ += "\\x{b}";
         return;
@@ -177,7 +185,7 @@ class Rewriter {
         break;
     }
     const bool is_word_like = std::isalnum(static_cast<unsigned char>(c)) != 0;
-    const std::string_view known = in_class ? "dDnrtfaeb" : "dDnrtfaebBAzZRXk123456789";
+    const std::string_view known = in_class ? "dDnrtfaeb" : "dDnrtfaeAzZRXk123456789";
     if (is_word_like && known.find(c) == std::string_view::npos) {
       at_ -= 2;
       refuse(fmt::format("\\{}", c));

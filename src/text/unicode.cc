@@ -4,8 +4,12 @@
 #include <unicode/bytestream.h>
 #include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
+#include <unicode/uniset.h>
+
+#include <memory>
 
 #include "milepost/base/error.h"
+#include "text/newer_characters.h"
 #include "text/utf8.h"
 
 namespace milepost::text {
@@ -20,7 +24,7 @@ bool is_ascii(std::string_view text) {
   return true;
 }
 
-const icu::Normalizer2& normalizer(NormalForm form) {
+const icu::Normalizer2& unfiltered(NormalForm form) {
   UErrorCode status = U_ZERO_ERROR;
   const icu::Normalizer2* found = nullptr;
   switch (form) {
@@ -41,7 +45,40 @@ const icu::Normalizer2& normalizer(NormalForm form) {
   return *found;
 }
 
+// The package's normalizer knows the characters of Unicode 9 and leaves others alone.
+const icu::UnicodeSet& known_characters() {
+  static const std::unique_ptr<const icu::UnicodeSet> set = [] {
+    UErrorCode status = U_ZERO_ERROR;
+    auto made = std::make_unique<icu::UnicodeSet>(icu::UnicodeString("[:age=9.0:]"), status);
+    if (U_FAILURE(status)) throw ValueError(fmt::format("ICU has no data: {}", u_errorName(status)));
+    made->freeze();
+    return made;
+  }();
+  return *set;
+}
+
 icu::StringPiece piece(std::string_view text) { return {text.data(), static_cast<int32_t>(text.size())}; }
+
+// Capital letters that Rust knows and ICU 72 does not.
+char32_t newer_lowercase(char32_t c) {
+  if (c >= 0x10D50 && c <= 0x10D65) return c + 0x20;
+  if (c >= 0x16EA0 && c <= 0x16EB8) return c + 0x1B;
+  switch (c) {
+    case 0xA7CB:
+      return 0x264;
+    case 0xA7DC:
+      return 0x19B;
+    case 0x1C89:
+    case 0xA7CC:
+    case 0xA7CE:
+    case 0xA7D2:
+    case 0xA7D4:
+    case 0xA7DA:
+      return c + 1;
+    default:
+      return c;
+  }
+}
 
 // The last character of `text`, which is not empty.
 char32_t last_code_point(std::string_view text) {
@@ -59,22 +96,28 @@ bool is_whitespace(char32_t c) {
 
 bool is_word(char32_t c) {
   constexpr uint32_t kTypes = U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK;
-  return (U_MASK(u_charType(icu(c))) & kTypes) != 0 || u_isUAlphabetic(icu(c)) != 0 || c == 0x200C ||
-         c == 0x200D;
+  return (U_MASK(u_charType(icu(stand_in(c)))) & kTypes) != 0 || u_isUAlphabetic(icu(stand_in(c))) != 0 ||
+         c == 0x200C || c == 0x200D;
 }
 
-bool is_numeric(char32_t c) { return (U_MASK(u_charType(icu(c))) & U_GC_N_MASK) != 0; }
+bool is_numeric(char32_t c) {
+  if ((c >= 0x11DE0 && c <= 0x11DE9) || (c >= 0x16FF4 && c <= 0x16FF6)) return true;  // of Unicode 17
+  return (U_MASK(u_charType(icu(stand_in(c)))) & U_GC_N_MASK) != 0;
+}
 
 bool is_punctuation(char32_t c) {
   if (c < 0x80) return c > ' ' && c < 0x7F && u_isalnum(icu(c)) == 0;
-  return (U_MASK(u_charType(icu(c))) & U_GC_P_MASK) != 0;
+  if (c == 0x166D || c == 0x111C9) return true;  // a symbol and a mark in later versions
+  UVersionInfo age;
+  u_charAge(icu(c), age);
+  return age[0] <= 8 && (U_MASK(u_charType(icu(c))) & U_GC_P_MASK) != 0;
 }
 
 void append_lowercase(char32_t c, std::string* out) {
   if (c == 0x130) {
     *out += "i\u0307";  // the only character whose lowercase is two
   } else {
-    append_utf8(static_cast<char32_t>(u_tolower(icu(c))), out);
+    append_utf8(newer_lowercase(static_cast<char32_t>(u_tolower(icu(c)))), out);
   }
 }
 
@@ -86,7 +129,8 @@ bool to_normal_form(NormalForm form, std::string_view text, std::string* out) {
   UErrorCode status = U_ZERO_ERROR;
   out->clear();
   icu::StringByteSink<std::string> sink(out);
-  normalizer(form).normalizeUTF8(0, piece(text), sink, nullptr, status);
+  const icu::FilteredNormalizer2 normalizer(unfiltered(form), known_characters());
+  normalizer.normalizeUTF8(0, piece(text), sink, nullptr, status);
   if (U_FAILURE(status)) {
     throw FormatError(ErrorCode::kBadFormat,
                       fmt::format("the text cannot be normalized: {}", u_errorName(status)));

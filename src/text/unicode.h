@@ -11,7 +11,7 @@ namespace milepost::text {
 bool is_whitespace(char32_t c);   // White_Space: char::is_whitespace, and \s of the regex crate
 bool is_word(char32_t c);         // \w of the regex crate: letters, marks, digits, connectors, joiners
 bool is_numeric(char32_t c);      // Nd, Nl, No: char::is_numeric
-bool is_punctuation(char32_t c);  // P*, and the punctuation of ASCII
+bool is_punctuation(char32_t c);  // P* as of Unicode 8, and all that is neither letter nor digit in ASCII
 void append_lowercase(char32_t c, std::string* out);  // char::to_lowercase: without regard to what is around
 
 enum class NormalForm : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
