@@ -137,7 +137,18 @@ std::optional<int64_t> Loader::next_document() {
   messages_.push_back({.is_warning = true,
                        .text = "Dataset " + options_.dataset + " is being re-looped (epoch " +
                                number(order_.state().epoch) + ")"});
+  report_skipped();
   return document;
+}
+
+// How many bad records there were in all, which is more than are shown one by one.
+void Loader::report_skipped() {
+  const int64_t num_skipped = source_->num_skipped();
+  if (num_skipped == num_reported_) return;
+  messages_.push_back({.is_warning = true,
+                       .text = "Dataset " + options_.dataset + ": " + number(num_skipped) +
+                               " bad records passed over so far"});
+  num_reported_ = num_skipped;
 }
 
 void Loader::append(int64_t document) {
@@ -194,6 +205,7 @@ std::optional<Batch> Loader::next() {
   if (!ended_ && is_global) ended_ = !drop_rows((options_.dp_world - 1 - options_.dp_rank) * rows);
   if (ended_) {
     messages_.push_back({.is_warning = true, .text = "Dataset " + options_.dataset + " has run out of data"});
+    report_skipped();
     for (std::vector<int64_t>* part : {&batch.inputs, &batch.positions, &batch.labels}) {
       part->resize(static_cast<size_t>(batch.rows * options_.seq_len));
     }

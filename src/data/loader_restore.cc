@@ -36,6 +36,18 @@ void check_same_data(const LedgerIdentity& saved, const LedgerIdentity& own) {
   }
 }
 
+// Ids below the model's vocabulary, where that is known.
+void check_buffers(const PackingBuffers& buffers, int64_t vocab_size) {
+  for (const std::vector<int32_t>* ids : {&buffers.inputs, &buffers.labels}) {
+    for (int32_t id : *ids) {
+      if (vocab_size <= 0 || id < vocab_size) continue;
+      throw ValueError("the checkpoint's data loader state holds token id " + number(id) +
+                           ", beyond the model's vocabulary of " + number(vocab_size),
+                       kLeaveOut, ErrorCode::kOutOfBounds);
+    }
+  }
+}
+
 PackingBuffers share_of(std::span<const LoaderState> readers, int64_t rank, int64_t world) {
   const auto count = std::ssize(readers);
   const auto bound = [&](int64_t r) { return r * (count / world) + std::min(r, count % world); };
@@ -95,22 +107,16 @@ void Loader::restore_ledger(const std::string& text) {
   Ledger ledger = read_ledger(text, kLedgerKey);
   const LedgerIdentity own = identity();
   check_same_data(ledger.identity, own);
-  LoaderState state;
-  if (std::ssize(ledger.readers) == reader_world_) {
-    state = std::move(ledger.readers[static_cast<size_t>(reader_rank_)]);
-  } else {
-    state = resharded(shape_, ledger.readers, reader_rank_, reader_world_);
+  const auto num_readers = std::ssize(ledger.readers);
+  LoaderState state = num_readers == reader_world_
+                          ? std::move(ledger.readers[static_cast<size_t>(reader_rank_)])
+                          : resharded(shape_, ledger.readers, reader_rank_, reader_world_);
+  check_buffers(state.buffers, options_.model_vocab_size);
+  if (num_readers != reader_world_) {
     messages_.push_back({.is_warning = true,
-                         .text = "The data loader goes on with what " + number(std::ssize(ledger.readers)) +
+                         .text = "The data loader goes on with what " + number(num_readers) +
                                  " readers left, now on " + number(reader_world_) +
                                  "; until the next epoch TorchTitan's own entry can only say so roughly"});
-  }
-  for (int32_t id : state.buffers.inputs) {
-    if (options_.model_vocab_size > 0 && id >= options_.model_vocab_size) {
-      throw ValueError("the data ledger holds token id " + number(id) +
-                           ", beyond the model's vocabulary of " + number(options_.model_vocab_size),
-                       kLeaveOut, ErrorCode::kOutOfBounds);
-    }
   }
   set_state(std::move(state));
 }
@@ -146,6 +152,7 @@ void Loader::restore_titan(const SavedLoader& saved) {
     error.set_key(name);
     throw error;
   }
+  check_buffers(titan.buffers, options_.model_vocab_size);
   for (std::string& text : titan.warnings) messages_.push_back({.is_warning = true, .text = std::move(text)});
   set_state(
       {.order = std::move(*order), .buffers = std::move(titan.buffers), .num_batches = titan.num_batches});

@@ -271,6 +271,23 @@ TEST(LoaderRestore, SaysThatTorchTitansEntryIsRoughAfterAReshard) {
   EXPECT_TRUE(is_exact);
 }
 
+TEST(LoaderRestore, RefusesBufferedIdsBeyondTheModelsVocabulary) {
+  const auto documents = numbered_documents({30, 30, 30});
+  LoaderOptions options{.dataset = "numbers", .local_batch_size = 1, .seq_len = 16};
+  const auto loader = list_loader(documents, options);
+  loader->next();
+  bool is_exact = false;
+  const LoaderState state = loader->state();
+  options.model_vocab_size = 20;
+  const auto other = list_loader(documents, options);
+  EXPECT_THAT(message_of([&] { other->restore({.ledger = loader->ledger_part(state)}); }),
+              HasSubstr("token id 20, beyond the model's vocabulary of 20"));
+  EXPECT_THAT(message_of([&] {
+                other->restore({.titan_entry = loader->titan_entry(state, &is_exact), .titan_world_size = 1});
+              }),
+              HasSubstr("beyond the model's vocabulary of 20"));
+}
+
 TEST(LoaderRestore, RefusesAStateOfAnotherDataSetOrTokenizerNamingBoth) {
   const auto documents = numbered_documents({30, 30});
   const LoaderOptions options{.dataset = "numbers", .local_batch_size = 1, .seq_len = 8};

@@ -16,6 +16,7 @@ struct Ready {
   std::optional<Batch> batch;
   LoaderState after;
   std::vector<Message> messages;
+  int64_t num_skipped = 0;
   std::exception_ptr failure;
 };
 
@@ -31,6 +32,7 @@ struct Prefetcher::State {
   size_t depth = 1;
   LoaderState current;            // after the last batch given out
   std::vector<Message> messages;  // of batches given out
+  int64_t num_skipped = 0;
   Waits waits;
   bool is_first = true;
   std::exception_ptr failure;
@@ -47,6 +49,7 @@ struct Prefetcher::State {
       ready.batch = loader->next();
       ready.after = loader->state();
       ready.messages = loader->take_messages();
+      ready.num_skipped = loader->source().num_skipped();
     } catch (...) {
       ready.failure = std::current_exception();
     }
@@ -114,6 +117,7 @@ std::optional<Batch> Prefetcher::next() {
     std::rethrow_exception(s.failure);
   }
   s.current = std::move(ready.after);
+  s.num_skipped = ready.num_skipped;
   for (Message& message : ready.messages) s.messages.push_back(std::move(message));
   return std::move(ready.batch);
 }
@@ -136,6 +140,8 @@ std::vector<Message> Prefetcher::take_messages() {
   }
   return std::exchange(s.messages, {});
 }
+
+int64_t Prefetcher::num_skipped() const { return state_->num_skipped; }
 
 Prefetcher::Waits Prefetcher::waits() const { return state_->waits; }
 

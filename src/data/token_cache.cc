@@ -95,6 +95,18 @@ bool TokenCache::start_draft(int64_t file) {
   return true;
 }
 
+// The width of stored ids rests on what the tokenizer says of itself.
+void TokenCache::check_ids() const {
+  for (int32_t id : ids_) {
+    if (id >= 0 && id < source_->vocab_size()) continue;
+    ValueError error("the tokenizer gave token id " + std::to_string(id) + ", beyond its own vocabulary of " +
+                         std::to_string(source_->vocab_size()),
+                     "check that the files of the tokenizer belong together", ErrorCode::kOutOfBounds);
+    error.set_path(source_->place(draft_->file * kFileDocuments + draft_->writer.num_documents()));
+    throw error;
+  }
+}
+
 void TokenCache::extend_draft(int64_t num_documents) {
   TokenFileWriter& writer = draft_->writer;
   while (writer.num_documents() < num_documents) {
@@ -102,6 +114,7 @@ void TokenCache::extend_draft(int64_t num_documents) {
     const int64_t num_skipped = source_->num_skipped();
     source_->append(draft_->file * kFileDocuments + writer.num_documents(), &ids_);
     last_is_bad_ = source_->num_skipped() != num_skipped;
+    check_ids();
     writer.add(ids_, last_is_bad_);
   }
   if (!writer.is_full()) return;

@@ -9,7 +9,7 @@
 namespace milepost::data {
 namespace {
 
-using testing::ElementsAre;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -129,6 +129,15 @@ TEST_F(TokenCacheTest, MakesADamagedFileAgainWithAWarning) {
   expect_repaired({whole.begin(), whole.end() - 2}, "cut");
   expect_repaired({whole.begin(), whole.begin() + 40}, "cut in the head");
   expect_repaired({}, "empty");
+}
+
+TEST_F(TokenCacheTest, RefusesIdsBeyondWhatTheTokenizerSaysOfItself) {
+  try {
+    cache(200)->build();
+    FAIL() << "no error";
+  } catch (const ValueError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("/data.jsonl: line 1"), HasSubstr("token id 256")));
+  }
 }
 
 TEST_F(TokenCacheTest, AnotherTokenizerOrDataGetsAnotherKey) {

@@ -111,7 +111,7 @@ void run(const Json& request) {
   for (const Message& message : ahead ? ahead->take_messages() : plain.take_messages()) {
     messages.push_back((message.is_warning ? "WARNING " : "INFO ") + message.text);
   }
-  const int64_t skipped = ahead ? 0 : plain.source().num_skipped();
+  const int64_t skipped = ahead ? ahead->num_skipped() : plain.source().num_skipped();
   std::cout << Json{{"messages", messages}, {"skipped", skipped}, {"is_exact", is_exact}} << "\n";
 }
 

@@ -97,7 +97,10 @@ def test_a_corrupt_line_is_named_or_passed_over_and_counted(tmp_path):
         loader(tmp_path, dataset_path=data)
     read = loader(tmp_path, dataset_path=data, infinite=False, local_batch_size=1, seq_len=6, batches=9, **SKIP)
     assert read.skipped == 3 and read.batches == batches(["first", "third"], 2, rows=1, seq_len=6)
-    assert sum("passed over" in message for message in read.messages) == 3
+    assert sum("Bad record passed over" in message for message in read.messages) == 3
+    assert "WARNING Dataset text: 3 bad records passed over so far" in read.messages
+    ahead = loader(tmp_path, dataset_path=data, infinite=False, local_batch_size=1, seq_len=6, batches=9, prefetch=True, **SKIP)
+    assert ahead.skipped == 3 and ahead.batches == read.batches and sorted(ahead.messages) == sorted(read.messages)
 
 
 def test_empty_and_absent_data_is_refused(tmp_path):

@@ -106,6 +106,7 @@ class Loader {
   LedgerIdentity identity() const;
   std::optional<int64_t> next_document();
   void append(int64_t document);
+  void report_skipped();
   bool fill();
   void check_ids(int64_t document) const;
   bool drop_rows(int64_t count);
@@ -119,7 +120,7 @@ class Loader {
   int64_t reader_rank_, reader_world_;  // 0 of 1 under the global order
   DocumentOrder order_;
   Packer packer_;
-  int64_t num_batches_ = 0, num_tokens_ = 0, num_barren_restarts_ = 0;
+  int64_t num_batches_ = 0, num_tokens_ = 0, num_barren_restarts_ = 0, num_reported_ = 0;
   bool ended_ = false;
   std::vector<Message> messages_;
   std::vector<int32_t> ids_;  // of one document

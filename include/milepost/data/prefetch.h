@@ -29,6 +29,7 @@ class Prefetcher {
   std::string ledger_part() const;
   void restore(const SavedLoader& saved);  // requires that next() was not called yet
   std::vector<Message> take_messages();
+  int64_t num_skipped() const;  // bad records
 
   // Calls of next() that found no batch ready, and how long they waited, the first batch apart.
   struct Waits {

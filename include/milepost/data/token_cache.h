@@ -60,8 +60,9 @@ class TokenCache final : public TokenSource {
   int64_t num_files() const;
   std::string path(int64_t file) const;
   TokenFileIdentity identity(int64_t file) const;
-  TokenFile* open(int64_t file);     // nullptr when it is not there, or was damaged
-  bool start_draft(int64_t file);    // false when somebody else is making that file
+  TokenFile* open(int64_t file);   // nullptr when it is not there, or was damaged
+  bool start_draft(int64_t file);  // false when somebody else is making that file
+  void check_ids() const;
   void extend_draft(int64_t count);  // to so many documents; the last one's ids are in ids_ then
 
   std::shared_ptr<Storage> storage_;
