@@ -54,6 +54,7 @@ void show_config(const config::Launch& launch) {
 
 void check_build(const config::Launch& launch) {
   config::check_override_targets(launch.trainer.override.imports);
+  config::validate_build(launch.trainer);
   const std::vector<std::string> missing = config::missing_for_build(launch.trainer);
   if (missing.empty()) return;
   std::string text = fmt::format("{} cannot be built by this version of Milepost. It needs:", launch.entry);

@@ -160,4 +160,13 @@ Warnings validate(Trainer& trainer, const Machine& machine) {
   return warnings;
 }
 
+void validate_build(const Trainer& trainer) {
+  const int64_t longest =
+      std::visit([](const auto& dims) { return dims.rope.max_seq_len; }, trainer.model.architecture.dims);
+  require(
+      trainer.training.seq_len <= longest,
+      fmt::format("Training sequence length {} exceeds attention RoPE maximum supported sequence length {}.",
+                  trainer.training.seq_len, longest));
+}
+
 }  // namespace milepost::config

@@ -250,9 +250,26 @@ TEST(Validate, RefusesModelsThatCannotBe) {
   EXPECT_EQ(with([](flavor::DeepSeekV3& d) { d.n_dense_layers = d.n_layers; }), "");
 }
 
+TEST(ValidateBuild, RefusesSequencesBeyondTheModelsPositions) {
+  Trainer trainer = make("deepseek_v3", "deepseek_v3_debugmodel");
+  trainer.training.seq_len = 16384;
+  EXPECT_NO_THROW(validate_build(trainer));
+  trainer.training.seq_len = 16385;
+  EXPECT_NO_THROW(validate(trainer, {}));
+  try {
+    validate_build(trainer);
+    ADD_FAILURE();
+  } catch (const ValueError& error) {
+    EXPECT_EQ(
+        error.summary(),
+        "Training sequence length 16385 exceeds attention RoPE maximum supported sequence length 16384.");
+  }
+}
+
 TEST(Validate, AcceptsEveryRegistryEntry) {
   for (const Entry& entry : entries()) {
     Trainer trainer = entry.make();
+    EXPECT_NO_THROW(validate_build(trainer)) << entry.name;
     EXPECT_NO_THROW(validate(trainer, {})) << entry.name;
     EXPECT_NO_THROW(validate(trainer, {.captures_cuda_graphs = true})) << entry.name;
   }

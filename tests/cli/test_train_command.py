@@ -75,6 +75,7 @@ def test_a_wrong_line_ends_with_2_and_a_box(train, arguments, title, text):
     ([*DEBUGMODEL, "--config-file", "missing.json"], "error: missing.json: cannot open the configuration file"),
     ([*DEBUGMODEL, "--config-file", "."], "error: .: cannot read the configuration file"),
     ([*DEBUGMODEL, "--override.imports", "a.b.c"], "ImportError: override target 'a.b.c' is not known"),
+    ([*DEBUGMODEL, "--training.seq-len", "16385"], "ValueError: Training sequence length 16385 exceeds attention RoPE maximum"),
     ([*DEBUGMODEL, "--comm.mode", "fake_backend"], "ValueError: comm.mode fake_backend needs NGPU"),
 ])
 def test_what_cannot_start_ends_with_1_and_one_line(train, arguments, text):

@@ -31,4 +31,8 @@ void validate_together(const Trainer& trainer, const Machine& machine);
 // checkpoint.initial_load_path are removed. Throws at the first condition that does not hold.
 Warnings validate(Trainer& trainer, const Machine& machine);
 
+// Conditions that TorchTitan meets only when it builds the trainer, so that they end a run with status 1: the
+// model's positions must reach training.seq_len. Throws ValueError.
+void validate_build(const Trainer& trainer);
+
 }  // namespace milepost::config
