@@ -235,6 +235,7 @@ TEST(ConfigFile, RefusesWhatIsNoToml) {
               HasSubstr("'debug.seed': no field is a date"));
   EXPECT_NE(refusal("a = " + std::string(100000, '['), "run.toml"), "");
   EXPECT_NE(refusal("\xff = 1", "run.toml"), "");
+  EXPECT_THAT(refusal("[: \"a\",\n]", "run.toml"), HasSubstr("run.toml: this is not TOML"));
 }
 
 TEST(Reference, NamesEveryFieldOnce) {

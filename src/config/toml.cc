@@ -1,9 +1,17 @@
 #include "config/toml.h"
 
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include "milepost/base/error.h"
+
+// toml++ 3.3.0 asserts what wrong input such as "[:" makes false, and without assertions assumes it. Here
+// they throw, in every build.
+#undef NDEBUG
+namespace milepost::config {
+struct BrokenAssumption {};
+}  // namespace milepost::config
+#define TOML_ASSERT(condition) ((condition) ? void() : throw ::milepost::config::BrokenAssumption())
+#include <toml++/toml.h>
 
 namespace milepost::config {
 namespace {
@@ -37,6 +45,8 @@ Json to_json(const toml::node& node, const std::string& path) {
 Json parse_toml(std::string_view text) {
   try {
     return to_json(toml::parse(text), "");
+  } catch (const BrokenAssumption&) {
+    throw FormatError(ErrorCode::kBadFormat, "this is not TOML");
   } catch (const toml::parse_error& error) {
     const toml::source_position place = error.source().begin;
     throw FormatError(ErrorCode::kBadFormat, fmt::format("this is not TOML: line {}, column {}: {}",
