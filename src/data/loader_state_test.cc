@@ -90,6 +90,27 @@ TEST(TitanLoaderState, TakesEpochZeroWhereItIsMissing) {
   EXPECT_EQ(read_titan_state(without("epoch"), "entry").epoch, 0);
 }
 
+// A dictionary of these keys, all None.
+std::string dictionary(const std::vector<std::string_view>& keys) {
+  pickle::Builder builder;
+  std::vector<const pickle::Value*> items;
+  for (std::string_view key : keys) {
+    items.push_back(builder.string(key));
+    items.push_back(builder.none());
+  }
+  const pickle::Document document = builder.finish(builder.dict(items));
+  VectorSink sink;
+  pickle::write(document.root(), sink);
+  return std::string(as_text(sink.data));
+}
+
+TEST(TitanLoaderState, RefusesWhatALoaderWithWorkersWrote) {
+  std::string text;
+  const std::string state = dictionary({"_snapshot", "_steps_since_snapshot", "_iterator_finished"});
+  EXPECT_EQ(code_of([&] { read_titan_state(state, "entry"); }, &text), ErrorCode::kUnsupported);
+  EXPECT_THAT(text, HasSubstr("dataloader.num_workers > 0"));
+}
+
 TEST(TitanLoaderState, RefusesBuffersOfDifferentLengths) {
   TitanLoaderState state = example();
   state.buffers.labels.pop_back();
