@@ -9,8 +9,11 @@
 #undef NDEBUG
 namespace milepost::config {
 struct BrokenAssumption {};
+constexpr void assume(bool holds) {
+  if (!holds) throw BrokenAssumption();
+}
 }  // namespace milepost::config
-#define TOML_ASSERT(condition) ((condition) ? void() : throw ::milepost::config::BrokenAssumption())
+#define TOML_ASSERT(condition) ::milepost::config::assume(static_cast<bool>(condition))
 #include <toml++/toml.h>
 
 namespace milepost::config {
