@@ -18,7 +18,7 @@ for option in "$@"; do
     --with-download) requirements+=(requirements/download.txt) ;;
     --with-tests) requirements+=(requirements/download.txt requirements/test.txt) ;;
     --with-train) requirements+=(requirements/data.txt requirements/train.txt) ;;
-    --with-torch) requirements+=(requirements/{download,test,data,train,interop}.txt) ;;
+    --with-torch) requirements+=(requirements/{download,test,data,train,interop,datasets}.txt) ;;
     --with-fuzz) package_lists+=(scripts/apt-packages-fuzz.txt) ;;
     *) echo "setup.sh: unknown option $option (want --with-download, --with-tests, --with-train, --with-torch or --with-fuzz)" >&2; exit 2 ;;
   esac
