@@ -164,18 +164,18 @@ ModelMap dequantised_map(const Catalog& source, std::span<const int64_t> tensors
 }
 
 KeyMap fp8_map(const Catalog& exported, const flavor::Model& model, DType dtype) {
-  std::unordered_set<std::string> quantised, kept;
+  std::unordered_set<std::string> quantised, in_float32;
   for (const KeyEntry& entry : expand(key_table(model.model()), model)) {
     if (entry.row->fp8) quantised.insert(entry.hf.begin(), entry.hf.end());
-    if (entry.row->keeps_float32) kept.insert(entry.hf.begin(), entry.hf.end());
+    if (entry.row->is_float32) in_float32.insert(entry.hf.begin(), entry.hf.end());
   }
   KeyMap map;
   for (size_t i = 0; i < exported.tensors().size(); ++i) {
     const Catalog::Tensor& info = exported.tensors()[i];
     TensorPart part = whole_part(static_cast<int64_t>(i), info.shape);
     if (!quantised.contains(info.name) || info.shape.size() != 2 || !is_plain_float(info.dtype)) {
-      const bool narrowed = is_plain_float(info.dtype) && !kept.contains(info.name);
-      map.add(info.name, narrowed ? dtype : info.dtype, info.shape, {std::move(part)});
+      const DType wanted = in_float32.contains(info.name) ? DType::kFloat32 : dtype;
+      map.add(info.name, is_plain_float(info.dtype) ? wanted : info.dtype, info.shape, {std::move(part)});
       continue;
     }
     part.block = kFp8ExportBlock;

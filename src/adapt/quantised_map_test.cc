@@ -174,6 +174,17 @@ TEST(Fp8Map, QuantisesProjectionsAndNothingElse) {
   EXPECT_EQ(dtype_of("model.layers.1.mlp.gate.e_score_correction_bias"), DType::kFloat32);
 }
 
+TEST(Fp8Map, WidensTheBiasOfTheRouter) {
+  const Model model{"", tiny_deepseek()};
+  TestTensors list = TestTensors::hugging_face(model);
+  const std::string bias = "model.layers.1.mlp.gate.e_score_correction_bias";
+  list.at(bias).dtype = DType::kBFloat16;
+  const TestCatalog source(list);
+  const KeyMap map = fp8_map(source.catalog, model, DType::kBFloat16);
+  EXPECT_EQ(map.target.tensors()[static_cast<size_t>(map.target.find_tensor(bias).value())].dtype,
+            DType::kFloat32);
+}
+
 TEST(Fp8Map, LeavesWhatIsNoFloatAlone) {
   const Model model{"", tiny_llama()};
   TestTensors list = TestTensors::hugging_face(model);

@@ -183,7 +183,7 @@ std::shared_ptr<const Checkpoint> synthetic_hugging_face(const flavor::Model& mo
       TensorPart part = whole_part(-1, shape);
       part.values = TensorPart::Values::kRandom;
       part.seed = (seed << 32) + map.target.tensors().size();
-      map.add(name, entry.row->keeps_float32 ? DType::kFloat32 : dtype, shape, {part});
+      map.add(name, entry.row->is_float32 ? DType::kFloat32 : dtype, shape, {part});
     }
   }
   std::shared_ptr<const Checkpoint> checkpoint = derive(Checkpoint::in_memory({}, {}, {}), std::move(map));

@@ -40,7 +40,7 @@ struct KeyRow {
   std::string_view absent = {}, absent_when = {};
   bool export_absent = false;  // whether export leaves it out under the same condition
   bool fp8 = false;            // quantised by an fp8 export
-  bool keeps_float32 = false;  // not narrowed by an fp8 export
+  bool is_float32 = false;     // float32 after an fp8 export
   std::string_view note = {};
 };
 

@@ -72,7 +72,7 @@ ModelMap dequantised_map(const Catalog& source, std::span<const int64_t> tensors
 
 // Over the target of an export: the weights whose rows say `fp8` become codes, and their scales follow them
 // as `X_scale_inv` (spec choices, "fp8 export"). Other floating tensors become `dtype`, but those whose rows
-// say `keeps_float32`.
+// say `is_float32`, which become that.
 KeyMap fp8_map(const Catalog& exported, const flavor::Model& model, DType dtype);
 
 // The number of multi-token prediction stages that the names show: those from `n_layers` on, or under
