@@ -253,23 +253,40 @@ TEST(HfConfig, WritesTheSpecialIdsOfAKnownVocabulary) {
 TEST(HfConfig, UpdateKeepsWhatItDoesNotSet) {
   const std::string text = R"({"zeta": 1e-05, "torch_dtype": "float32", "a": {"z": [1, 2.5], "b": null},)"
                            R"( "quantization_config": {"quant_method": "fp8"}, "name": "läma"})";
-  EXPECT_EQ(update_hf_config(text, "config.json", DType::kBFloat16, false),
+  EXPECT_EQ(update_hf_config(text, "config.json", {}, DType::kBFloat16, false),
             "{\n  \"zeta\": 1e-05,\n  \"torch_dtype\": \"bfloat16\",\n  \"a\": {\n    \"z\": [\n      1,\n   "
             "   2.5\n"
             "    ],\n    \"b\": null\n  },\n  \"name\": \"läma\"\n}\n");
-  const Json quantised = Json::parse(update_hf_config(text, "config.json", DType::kBFloat16, true));
+  const Json quantised = Json::parse(update_hf_config(text, "config.json", {}, DType::kBFloat16, true));
   EXPECT_EQ(quantised["quantization_config"]["weight_block_size"], Json({128, 128}));
   EXPECT_EQ(std::next(quantised.begin(), 3).key(), "quantization_config");
 }
 
 TEST(HfConfig, UpdateSetsTheDtypeUnderTheNameInUse) {
   const auto updated = [](const char* text) {
-    return Json::parse(update_hf_config(text, "config.json", DType::kFloat16, false)).dump();
+    return Json::parse(update_hf_config(text, "config.json", {}, DType::kFloat16, false)).dump();
   };
   EXPECT_EQ(updated("{}"), R"({"torch_dtype":"float16"})");
   EXPECT_EQ(updated(R"({"dtype":"float32"})"), R"({"dtype":"float16"})");
   EXPECT_EQ(updated(R"({"torch_dtype":null,"dtype":"float32"})"),
             R"({"torch_dtype":"float16","dtype":"float16"})");
+}
+
+TEST(HfConfig, UpdateSaysWhichTensorsThereAre) {
+  const auto updated = [](const char* text, const Model& model) {
+    return Json::parse(update_hf_config(text, "config.json", model, DType::kFloat16, false)).dump();
+  };
+  const Model tied = flavor::find("llama3", "1B"), untied = flavor::find("llama3", "8B");
+  EXPECT_EQ(updated("{}", tied), R"({"tie_word_embeddings":true,"torch_dtype":"float16"})");
+  EXPECT_EQ(updated("{}", untied), R"({"torch_dtype":"float16"})");
+  EXPECT_EQ(updated(R"({"tie_word_embeddings":true,"num_nextn_predict_layers":1})", untied),
+            R"({"tie_word_embeddings":false,"num_nextn_predict_layers":1,"torch_dtype":"float16"})");
+  Model stages = flavor::find("deepseek_v3", "671B");
+  EXPECT_EQ(updated(R"({"num_nextn_predict_layers":1})", stages),
+            R"({"num_nextn_predict_layers":0,"torch_dtype":"float16"})");
+  EXPECT_EQ(updated("{}", stages), R"({"torch_dtype":"float16"})");
+  std::get<flavor::DeepSeekV3>(stages.dims).num_mtp_layers = 2;
+  EXPECT_EQ(updated("{}", stages), R"({"num_nextn_predict_layers":2,"torch_dtype":"float16"})");
 }
 
 TEST(HfConfig, RefusesFieldsThatAreMissingOrWrong) {

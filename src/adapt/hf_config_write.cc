@@ -92,6 +92,16 @@ Json fp8_quantisation() {
   return quantisation;
 }
 
+// transformers would tie, or make up, an output that was written, or was not.
+void set_tensors_there_are(const flavor::Model& model, Json* config) {
+  const auto set = [&](const char* field, const Json& value, const Json& absent) {
+    if (config->contains(field) || value != absent) (*config)[field] = value;
+  };
+  std::visit([&](const auto& dims) { set("tie_word_embeddings", dims.tied_embeddings, false); }, model.dims);
+  if (const auto* dims = std::get_if<DeepSeekV3>(&model.dims))
+    set("num_nextn_predict_layers", dims->num_mtp_layers, 0);
+}
+
 std::string text_of(const Json& config) { return config.dump(2) + "\n"; }
 
 }  // namespace
@@ -114,9 +124,11 @@ std::string write_hf_config(const flavor::Model& model, DType torch_dtype, bool 
   return text_of(config);
 }
 
-std::string update_hf_config(std::string_view text, std::string_view path, DType torch_dtype, bool fp8) {
+std::string update_hf_config(std::string_view text, std::string_view path,
+                             const std::optional<flavor::Model>& model, DType torch_dtype, bool fp8) {
   try {
     Json config = parse_hf_config(text);
+    if (model) set_tensors_there_are(*model, &config);
     const std::string_view name = dtype_name(torch_dtype);
     if (config.contains("dtype")) config["dtype"] = name;
     if (config.contains("torch_dtype") || !config.contains("dtype")) config["torch_dtype"] = name;

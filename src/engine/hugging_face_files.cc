@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "engine/model_choice.h"
 #include "milepost/adapt/hf_config.h"
+#include "milepost/adapt/key_table.h"
 #include "milepost/base/error.h"
 #include "milepost/engine/model.h"
 #include "milepost/flavor/flavor.h"
@@ -58,10 +60,22 @@ std::vector<std::pair<std::string, std::string>> weight_map_of(const StorageLoca
   return weight_map;
 }
 
-// Sizes that show in no tensor's shape: releases and registries differ in them.
-constexpr std::array<std::string_view, 7> kNotOfShapes = {
-    "top_k",      "num_expert_groups", "num_limited_groups", "softmax",
-    "route_norm", "num_mtp_layers",    "tied_embeddings"};
+// A release that lacks what may be absent, such as the biases of routers by softmax, does not say where it
+// would lie: it goes to the tensor before it in the model.
+void place_what_may_be_absent(const flavor::Model& model,
+                              std::vector<std::pair<std::string, std::string>>* weight_map) {
+  const std::map<std::string, std::string> file_of(weight_map->begin(), weight_map->end());
+  std::string nearest;
+  for (const adapt::KeyEntry& entry : adapt::expand(adapt::key_table(model.model()), model)) {
+    for (const std::string& name : entry.hf) {
+      if (const auto found = file_of.find(name); found != file_of.end()) {
+        nearest = found->second;
+      } else if (!entry.absent.empty() && !nearest.empty()) {
+        weight_map->emplace_back(name, nearest);
+      }
+    }
+  }
+}
 
 // A config.json of another model would go with the weights. One that cannot be read (a flavor was named
 // instead) is copied all the same.
@@ -72,18 +86,7 @@ void require_same_model(const flavor::Model& exported, std::string_view text, co
   } catch (const Error&) {
     return;
   }
-  std::string difference;
-  if (model->model() != exported.model()) {
-    difference = fmt::format("it is of a {}", model->model());
-  } else {
-    const auto theirs = flavor::variables(*model), ours = flavor::variables(exported);
-    for (size_t i = 0; i < ours.size() && difference.empty(); ++i) {
-      const auto& [name, value] = ours[i];
-      if (theirs[i].second == value || std::count(kNotOfShapes.begin(), kNotOfShapes.end(), name) != 0)
-        continue;
-      difference = fmt::format("its {} is {}, not {}", name, theirs[i].second, value);
-    }
-  }
+  const std::string difference = difference_of_sizes(*model, exported);
   if (difference.empty()) return;
   ValueError error(
       fmt::format("this is no configuration of {}, which is exported: {}", exported.text(), difference),
@@ -115,9 +118,10 @@ void add_hugging_face_files(const NamedModel& exported, std::optional<DType> dty
     if (config) {
       const std::string path = join_path(location.path, "config.json");
       if (exported.model) require_same_model(*exported.model, *config, path);
-      config = adapt::update_hf_config(*config, path, written, fp8);
+      config = adapt::update_hf_config(*config, path, exported.model, written, fp8);
     }
     options->weight_map = weight_map_of(location);
+    if (exported.model) place_what_may_be_absent(*exported.model, &options->weight_map);
     // Scales lie beside their codes, which the index of a release without codes does not know.
     if (fp8) {
       std::vector<std::pair<std::string, std::string>> scales;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "engine/test_models.h"
@@ -77,6 +78,26 @@ TEST(LikeFolder, ItsIndexMustNameEveryTensor) {
       refusal<MissingKeyError>([&] { convert(like.exported.checkpoint, like.folder / "out", options); }),
       AllOf(HasSubstr("20 of the tensors are not in the index"), HasSubstr("model.embed_tokens.weight")));
   EXPECT_FALSE(posix_storage()->stat(like.folder / "out"));
+}
+
+TEST(LikeFolder, ItsIndexNeedNotNameWhatMayBeAbsent) {
+  const std::string path = config_path("tiny_softmax");
+  const NamedModel exported = as_hugging_face(random_model(path), by_config(path), {}, false);
+  Json weight_map;
+  for (const Catalog::Tensor& tensor : exported.checkpoint->catalog().tensors()) {
+    if (tensor.name.find("e_score_correction_bias") != std::string::npos) continue;
+    const bool is_of_layer = tensor.name.starts_with("model.layers.1.");
+    weight_map[tensor.name] = is_of_layer ? "layer.safetensors" : "rest.safetensors";
+  }
+  const TestFolder folder;
+  write_file(*posix_storage(), folder / "model.safetensors.index.json",
+             Json{{"weight_map", weight_map}}.dump());
+  ConvertOptions options;
+  options.to = CheckpointFormat::kSafetensors;
+  add_hugging_face_files(exported, {}, false, folder.path(), &options);
+  const std::map<std::string, std::string> file_of(options.weight_map.begin(), options.weight_map.end());
+  EXPECT_EQ(file_of.at("model.layers.1.mlp.gate.e_score_correction_bias"), "layer.safetensors");
+  convert(exported.checkpoint, folder / "out", options);
 }
 
 TEST(LikeFolder, ItsIndexMayNameOnlyPlainSafetensorsFiles) {

@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "milepost/base/error.h"
 
@@ -27,6 +28,11 @@ int64_t* mtp_layers(Model* model) {
   auto* dims = std::get_if<flavor::DeepSeekV3>(&model->dims);
   return dims == nullptr ? nullptr : &dims->num_mtp_layers;
 }
+
+// Sizes that show in no tensor's shape: releases and registries differ in them.
+constexpr std::array<std::string_view, 7> kNotOfShapes = {
+    "top_k",      "num_expert_groups", "num_limited_groups", "softmax",
+    "route_norm", "num_mtp_layers",    "tied_embeddings"};
 
 std::vector<Model> models_of(const ModelChoice& choice) {
   std::vector<Model> models = flavor::all();
@@ -75,6 +81,18 @@ std::optional<std::string> read_config_text(const StorageLocation& location) {
   if (!info) return std::nullopt;
   const ByteVector bytes = read_all(*location.storage->open_read(path), kMaxConfigBytes);
   return std::string(as_text(bytes));
+}
+
+std::string difference_of_sizes(const Model& theirs, const Model& ours) {
+  if (theirs.model() != ours.model()) return fmt::format("it is of a {}", theirs.model());
+  const auto their_sizes = flavor::variables(theirs), our_sizes = flavor::variables(ours);
+  for (size_t i = 0; i < our_sizes.size(); ++i) {
+    const auto& [name, value] = our_sizes[i];
+    const bool is_compared = std::count(kNotOfShapes.begin(), kNotOfShapes.end(), name) == 0;
+    if (is_compared && their_sizes[i].second != value)
+      return fmt::format("its {} is {}, not {}", name, their_sizes[i].second, value);
+  }
+  return {};
 }
 
 flavor::Model only_fit(const adapt::Fit& fit, std::string_view path) {
@@ -134,6 +152,12 @@ ChosenModel choose_model(const Checkpoint& source, std::span<const int64_t> tens
   out.map.drop_unknown = choice.drop_unknown;
   if (choice.flavor) {
     out.model = registry_model(source, tensors, naming, choice);
+    // Heads of another size fit the same shapes, but their rows are in another order.
+    const std::string difference = config ? difference_of_sizes(config->model, out.model) : "";
+    if (!difference.empty()) {
+      out.notes.push_back(
+          fmt::format("the flavor is taken, although the source's config.json differs: {}", difference));
+    }
   } else if (config) {
     out.model = config->model;
   } else {

@@ -28,6 +28,10 @@ struct ChosenModel {
 std::optional<adapt::HfConfig> find_config(const Checkpoint& source, const ModelChoice& choice,
                                            std::vector<std::string>* notes);
 
+// The first size in which a config.json differs from the model, as "its n_heads is 8, not 16"; empty when
+// none that shapes and the order of rows depend on does.
+std::string difference_of_sizes(const flavor::Model& theirs, const flavor::Model& ours);
+
 // The one model that fits. Throws ValueError (path) for none, naming the nearest, and for several, naming
 // all.
 flavor::Model only_fit(const adapt::Fit& fit, std::string_view path);

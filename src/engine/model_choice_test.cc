@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "engine/test_memory.h"
 #include "engine/test_models.h"
@@ -51,6 +52,27 @@ TEST(ModelChoice, RefusesContradictions) {
   ModelChoice stages = by_config(config_path("tiny_llama3"));
   stages.mtp_layers = 1;
   EXPECT_THAT(refusal<ValueError>([&] { as_native(source, stages, {}); }), HasSubstr("multi-token"));
+}
+
+TEST(ModelChoice, SaysWhereAFlavorAndTheConfigOfTheSourceDiffer) {
+  const flavor::Model model = flavor::find("llama3", "debugmodel");
+  flavor::Model other = model;
+  std::get<flavor::Llama3>(other.dims).n_heads /= 2;
+  std::get<flavor::Llama3>(other.dims).head_dim *= 2;
+  const CheckpointPtr source = synthetic_hugging_face(model, DType::kBFloat16, false, 1);
+  const std::vector<int64_t> all = [&] {
+    std::vector<int64_t> tensors(source->catalog().tensors().size());
+    std::iota(tensors.begin(), tensors.end(), 0);
+    return tensors;
+  }();
+  const auto notes_with = [&](const flavor::Model& of_config) {
+    adapt::HfConfig config;
+    config.model = of_config;
+    return choose_model(*source, all, adapt::Naming::kHuggingFace, by_flavor("llama3", "debugmodel"), config)
+        .notes;
+  };
+  EXPECT_THAT(notes_with(model), ::testing::IsEmpty());
+  EXPECT_THAT(notes_with(other), ElementsAre(HasSubstr("config.json differs: its n_heads is 8, not 16")));
 }
 
 TEST(ModelChoice, AFlavorThatDoesNotFitNamesATensorAndBothShapes) {

@@ -42,9 +42,12 @@ HfConfig read_hf_config(std::string_view text, std::string_view path);
 // blocks. Requires a model whose dimensions are those of a config (positive, with groups that divide).
 std::string write_hf_config(const flavor::Model& model, DType torch_dtype, bool fp8);
 
-// `text` (an original config.json) with its dtype (under the name that it uses: `torch_dtype`, `dtype` or
-// both) and `quantization_config` set to what was written, the latter removed without fp8. All else and the
-// order of fields are kept, numbers by value. Any model; throws FormatError for bad JSON as above.
-std::string update_hf_config(std::string_view text, std::string_view path, DType torch_dtype, bool fp8);
+// `text` (an original config.json) set to what was written: its dtype (under the name that it uses:
+// `torch_dtype`, `dtype` or both), `quantization_config`, removed without fp8, and the two fields that say
+// which tensors there are, `tie_word_embeddings` and `num_nextn_predict_layers`, to those of `model`, if it
+// is known. All else and the order of fields are kept, numbers by value. Throws FormatError for bad JSON as
+// above.
+std::string update_hf_config(std::string_view text, std::string_view path,
+                             const std::optional<flavor::Model>& model, DType torch_dtype, bool fp8);
 
 }  // namespace milepost::adapt
