@@ -64,10 +64,12 @@ void require_report_apart(const std::string& report, const Conversion& conversio
 void declare_model_flags(Flags& flags, std::optional<std::string>* model, std::optional<std::string>* flavor,
                          std::optional<std::string>* config, int64_t* mtp_layers) {
   if (model != nullptr) flags.text("--model", model, "MODEL", "llama3 or deepseek_v3 (default: found out)");
-  flags.text("--flavor", flavor, "FLAVOR", "size of the model, such as 8B or 671B (default: found out)");
+  flags.text("--flavor", flavor, "FLAVOR",
+             std::string("size of the model, such as 8B or 671B") + (model ? " (default: found out)" : ""));
   flags.text("--config", config, "FILE", "a config.json, or a folder that holds one, with the model's sizes");
   flags.integer("--mtp-layers", mtp_layers, 0, 64,
-                "multi-token prediction stages to take over, the others are left out");
+                model ? "multi-token prediction stages to take over, the others are left out"
+                      : "multi-token prediction stages (default: those of the flavor or config.json)");
 }
 
 void ModelConversion::declare(Flags& flags) {
@@ -105,8 +107,8 @@ int ModelConversion::run(const Terminal& terminal, const std::string& label,
   if (report_path) {
     require_report_apart(*report_path, conversion);
     file.emplace(*report_path);
-    conversion.after_converting = [&file, &source, &named](const ConvertReport& report) {
-      write_model_report(source, named, report, *file);
+    conversion.after_converting = [&](const ConvertReport& report) {
+      write_model_report(source, named, conversion.options, report, *file);
       file->finish();
     };
   }

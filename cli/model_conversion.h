@@ -23,7 +23,8 @@ struct ModelConversion {
           const NamedModel& named);
 };
 
-// The flags by which a model is named: --model, --flavor, --config, --mtp-layers.
+// The flags by which a model is named: --model, --flavor, --config, --mtp-layers. `model` may be null: where
+// a positional argument names it, nothing is found out.
 void declare_model_flags(Flags& flags, std::optional<std::string>* model, std::optional<std::string>* flavor,
                          std::optional<std::string>* config, int64_t* mtp_layers);
 

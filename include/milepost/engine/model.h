@@ -25,7 +25,7 @@ namespace milepost {
 
 // What the caller knows of the model. What is not said is found out: from the `config.json` beside the
 // source, else from names and shapes, where exactly one known flavor fits. A flavor also makes up for a
-// config.json beside the source that cannot be read; a note says so.
+// config.json beside the source that cannot be read, and wins over one of other sizes; a note says so.
 struct ModelChoice {
   std::optional<std::string> model, flavor;  // "deepseek_v3", "671B"
   std::optional<std::string> config;         // path of a config.json, or of a folder that holds one
@@ -73,9 +73,10 @@ std::shared_ptr<const Checkpoint> synthetic_hugging_face(const flavor::Model& mo
 void require_like_folder(const std::string& like);
 
 // What a Hugging Face folder holds beside the weights, for ConvertOptions: `config.json`, and from `like` (a
-// Hugging Face folder) its tokenizer and generation files, its config.json with the dtype set to what is
-// written, and which tensor goes into which file. Without `like`: a config.json that transformers loads.
-// Throws StorageError, FormatError; ValueError when its config.json is of another model or other sizes.
+// Hugging Face folder) its tokenizer and generation files, its config.json set to what is written (see
+// update_hf_config()), and which tensor goes into which file. Without `like`: a config.json that transformers
+// loads. Throws StorageError, FormatError; ValueError when its config.json is of another model or other
+// sizes.
 void add_hugging_face_files(const NamedModel& exported, std::optional<DType> dtype, bool fp8,
                             const std::optional<std::string>& like, ConvertOptions* options);
 
@@ -86,8 +87,9 @@ ConvertReport write_hollow(const std::shared_ptr<const Checkpoint>& source, std:
                            const ConvertOptions& options);
 
 // The report of an import or export as JSON: every tensor of the source with what became of it, every tensor
-// of the target with what it was made of. Streams to `sink`, so that its size does not count as memory.
+// that was written with what it was made of. `options` are those that convert() gave `report` for. Streams to
+// `sink`, so that its size does not count as memory.
 void write_model_report(const std::shared_ptr<const Checkpoint>& source, const NamedModel& result,
-                        const ConvertReport& report, ByteSink& sink);
+                        const ConvertOptions& options, const ConvertReport& report, ByteSink& sink);
 
 }  // namespace milepost
