@@ -12,12 +12,9 @@ class Export final : public Command {
   const char* summary() const override { return "Turn a checkpoint into a Hugging Face model folder"; }
   const char* description() const override {
     return "Writes the model of a checkpoint as a Hugging Face folder: safetensors shards with their index "
-           "and a "
-           "config.json that transformers loads, in one pass and bounded memory. A full training checkpoint "
-           "will "
-           "do; what is not the model is left out and named. A folder given with --like lends its "
-           "config.json, "
-           "its tokenizer and generation files, and the names of its shards.";
+           "and a config.json that transformers loads, in one pass and bounded memory. A full training "
+           "checkpoint will do; what is not the model is left out and named. A folder given with --like "
+           "lends its config.json, its tokenizer and generation files, and the names of its shards.";
   }
   const char* examples() const override {
     return "  milepost export step-1000 hf_out --dtype bfloat16\n"

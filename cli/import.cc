@@ -13,12 +13,10 @@ class Import final : public Command {
   }
   const char* description() const override {
     return "Writes a Hugging Face model as a DCP checkpoint under TorchTitan's names, in bounded memory: "
-           "experts "
-           "stacked, rows of Llama's queries and keys reordered, fp8 and MXFP4 dequantised. The model is "
-           "found "
-           "out from config.json, or from names and shapes. Every tensor is accounted for before a byte is "
-           "written. A source that has TorchTitan's names already (safetensors, .pth, DCP) is taken as it "
-           "is.";
+           "experts stacked, rows of Llama's queries and keys reordered, fp8 and MXFP4 dequantised. The "
+           "model is found out from config.json, or from names and shapes. Every tensor is accounted for "
+           "before a byte is written. A source that has TorchTitan's names already (safetensors, .pth, DCP) "
+           "is taken as it is.";
   }
   const char* examples() const override {
     return "  milepost import Llama-3.1-8B dcp_out\n"

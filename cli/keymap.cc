@@ -154,8 +154,7 @@ class Keymap final : public Command {
   }
   const char* description() const override {
     return "Shows the table by which import and export name, stack, slice and reorder tensors. With a flavor "
-           "or a "
-           "config.json the table is filled in: the tensors that the model has, with their shapes.";
+           "or a config.json the table is filled in: the tensors that the model has, with their shapes.";
   }
   const char* examples() const override {
     return "  milepost keymap deepseek_v3\n"
@@ -172,6 +171,10 @@ class Keymap final : public Command {
   int run(const Terminal& terminal) override {
     const adapt::KeyTable& table = adapt::key_table(model_);
     if (!flavor_ && !config_) {
+      if (all_ || mtp_layers_ >= 0) {
+        throw ValueError(fmt::format("{} needs a model of known size", all_ ? "--all" : "--mtp-layers"),
+                         "give a --flavor or a --config");
+      }
       if (terminal.json()) {
         terminal.write(json_text(table_json(table)));
       } else {

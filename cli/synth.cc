@@ -16,10 +16,8 @@ class Synth final : public Command {
   const char* summary() const override { return "Make a synthetic Hugging Face model, to try things out"; }
   const char* description() const override {
     return "Writes a Hugging Face folder of pseudo-random weights with the shapes of a flavor, or of a model "
-           "scaled "
-           "down to about --bytes: shards, index and config.json. Equal arguments give equal bytes. With "
-           "--sparse "
-           "the files have the right sizes, but holes for data, and take no space.";
+           "scaled down to about --bytes: shards, index and config.json. Equal arguments give equal bytes. "
+           "With --sparse the files have the right sizes, but holes for data, and take no space.";
   }
   const char* examples() const override {
     return "  milepost synth deepseek_v3 hf_small --bytes 2GB\n"

@@ -4,9 +4,8 @@
 //    into stretches, one a part.
 // 2. Stored values come from one box of the source in the same order, straight to their place; rows in
 //    another order come one by one.
-// 3. Computed values go row by row through scratch memory: codes or values of the source are fetched there
-// and
-//    a kernel of tensor/block_scale.h writes the result. The scales of the block row last used are kept.
+// 3. Computed values go row by row through scratch memory: codes or values of the source are fetched there,
+//    and a kernel of tensor/block_scale.h writes the result. The scales of the block row last used are kept.
 // 4. A target with strides is made of such ranges.
 #include <fmt/format.h>
 

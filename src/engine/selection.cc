@@ -32,13 +32,16 @@ class Matcher {
     }
     return any;
   }
-  void require_all_used() const {
-    for (size_t i = 0; i < globs_.size(); ++i) {
-      if (!used_[i]) {
-        throw ValueError(fmt::format("nothing in the checkpoint matches '{}'", printable(globs_[i])),
-                         "see the names with `milepost inspect`");
-      }
+  void require_all_used(bool is_derived) const {
+    const auto unused = std::find(used_.begin(), used_.end(), false);
+    if (unused == used_.end()) return;
+    const std::string& glob = globs_[static_cast<size_t>(unused - used_.begin())];
+    if (is_derived) {
+      throw ValueError(fmt::format("none of the names that are written matches '{}'", printable(glob)),
+                       "see both sides' names with `milepost keymap`");
     }
+    throw ValueError(fmt::format("nothing in the checkpoint matches '{}'", printable(glob)),
+                     "see the names with `milepost inspect`");
   }
 
  private:
@@ -160,7 +163,7 @@ Selection select_entries(const Checkpoint& source, const ConvertOptions& options
     }
     out.entries.push_back(entry);
   }
-  matches.require_all_used();
+  matches.require_all_used(source.derivation().map != nullptr);
   if (!objections.empty() && !options.skip_unsupported) {
     FormatError error(ErrorCode::kUnsupported,
                       fmt::format("{} of the entries cannot be held by a {} checkpoint: {}",

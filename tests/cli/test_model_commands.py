@@ -245,6 +245,9 @@ def test_extra_mtp_stages_are_refused_both_ways(mtp, tmp_path):
     for stages in ("1", "2"):
         milepost("import", mtp.path, tmp_path / f"dcp-{stages}", "--mtp-layers", stages)
         milepost("export", tmp_path / "dcp", tmp_path / f"hf-{stages}", "--config", mtp.path, "--mtp-layers", stages)
+        milepost("export", tmp_path / "dcp", tmp_path / f"like-{stages}", "--like", mtp.path, "--mtp-layers", stages)
+        milepost("import", tmp_path / f"like-{stages}", tmp_path / f"again-{stages}")
+        milepost("diff", tmp_path / f"again-{stages}", tmp_path / f"dcp-{stages}")
     assert "not asked for" in milepost("import", mtp.path, tmp_path / "out", "--mtp-layers", "1", "--dry-run").out
     refused("import", mtp.path, "--mtp-layers", "3", mention=["missing", "model.layers.4."], tmp_path=tmp_path)
     refused("import", LLAMA, "--mtp-layers", "1", status=USAGE, mention=["llama3", "--mtp-layers"], tmp_path=tmp_path)
@@ -317,6 +320,23 @@ def test_a_disk_too_small_is_found_before_anything_is_written(tmp_path):
         assert str(plan["disk_bytes_needed"]) in result.err
         assert "free" in result.err
         assert not list(tmp_path.glob("*out*"))
+
+
+# ---- --match
+
+def test_match_looks_at_the_names_that_are_written(llama, tmp_path):
+    refused("import", llama.path, "--match", "*o_proj*", status=USAGE, mention=["names that are written", "'*o_proj*'", "keymap"], tmp_path=tmp_path)
+    milepost("import", llama.path, tmp_path / "out", "--match", "*.wo.*", "--dtype", "float16", "--report", tmp_path / "report.json")
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert {t["name"].split(".")[-2] for t in report["targets"]} == {"wo"}
+    assert {t["dtype"] for t in report["targets"]} == {"float16"}
+
+
+# ---- keymap
+
+@pytest.mark.parametrize("options", [["--all"], ["--mtp-layers", "1"]])
+def test_keymap_lists_tensors_of_a_known_size_only(options):
+    assert "--flavor" in milepost("keymap", "deepseek_v3", *options, status=USAGE).err
 
 
 # ---- --report
