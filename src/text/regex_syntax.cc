@@ -6,7 +6,8 @@
 // 4. \p{Name} is a script by its own characters (not by extensions), categories have long names, \p{^X}
 // negates.
 // 5. {,n} is {0,n}; {n,m}+ is not possessive, {n}? not lazy: refused.
-// 6. A [ inside a class begins another class, && intersects: refused. (*VERBS) and conditions are refused.
+// 6. (?i) lets one character stand for ss, fi, ...: refused where the letters occur.
+// 7. A [ inside a class begins another class, && intersects: refused. (*VERBS) and conditions are refused.
 #include "text/regex_syntax.h"
 
 #include <fmt/format.h>
@@ -28,14 +29,18 @@ struct Named {
 };
 
 // Names in lower case without '_', '-' and spaces; members as they stand inside a class.
+// With the marks that Unicode 16 calls alphabetic.
+constexpr std::string_view kAlphabetic =
+    R"(\p{Alphabetic}\x{363}-\x{36f}\x{c04}\x{f82}\x{f83}\x{1dd3}-\x{1de6}\x{11080}\x{11081})";
 constexpr std::string_view kSpace = R"(\x{9}-\x{d}\x{85}\p{Z})";
 constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 // The numbers of Latin-1 are word characters to Oniguruma, but not inside of a class.
 constexpr std::string_view kLoneWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 constexpr std::array<Named, 14> kSets = {{
-    {"alnum", R"(\p{Alphabetic}\p{Nd})"},
-    {"alpha", R"(\p{Alphabetic})"},
-    {"alphabetic", R"(\p{Alphabetic})"},
+    {"alnum",
+     R"(\p{Alphabetic}\x{363}-\x{36f}\x{c04}\x{f82}\x{f83}\x{1dd3}-\x{1de6}\x{11080}\x{11081}\p{Nd})"},
+    {"alpha", kAlphabetic},
+    {"alphabetic", kAlphabetic},
     {"any", R"(\x{0}-\x{10ffff})"},
     {"ascii", R"(\x{0}-\x{7f})"},
     {"cntrl", R"(\p{Cc})"},
@@ -103,6 +108,21 @@ std::string non_word_ranges() {
     }
   }
   return ranges;
+}
+
+// Without regard to case, Oniguruma takes one character for two letters: \u00DF for ss, \uFB01 for fi.
+void refuse_long_folds(std::string_view pattern) {
+  if (pattern.find("(?i") == std::string_view::npos) return;
+  std::string lower;
+  for (size_t at = 0; at < pattern.size();) append_lowercase(next_code_point(pattern, &at), &lower);
+  for (const char* letters : {"ss", "ff", "fi", "fl", "st", "\u00DF"}) {
+    if (lower.find(letters) == std::string::npos) continue;
+    throw FormatError(
+        ErrorCode::kUnsupported,
+        fmt::format("the regex is without regard to case and holds '{}', for which other numbers of "
+                    "characters can stand; that is not supported",
+                    letters));
+  }
 }
 
 class Rewriter {
@@ -338,6 +358,9 @@ class Rewriter {
 
 }  // namespace
 
-std::string pcre2_pattern(std::string_view pattern) { return Rewriter(pattern).run(); }
+std::string pcre2_pattern(std::string_view pattern) {
+  refuse_long_folds(pattern);
+  return Rewriter(pattern).run();
+}
 
 }  // namespace milepost::text

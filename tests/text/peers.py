@@ -39,3 +39,10 @@ def assert_equal_ids(folder, text, decodes=True):
     if decodes:
         decoded = run(folder, "--decode", stdin=" ".join(map(str, ids)).encode()).decode()
         assert decoded == peer.decode(ids, skip_special_tokens=False)
+
+
+def byte_alphabet():
+    """What byte-level tokenizers write for each byte."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return [chr(b) if b in printable else chr(next(others)) for b in range(256)]
