@@ -156,7 +156,7 @@ ChosenModel choose_model(const Checkpoint& source, std::span<const int64_t> tens
     const std::string difference = config ? difference_of_sizes(config->model, out.model) : "";
     if (!difference.empty()) {
       out.notes.push_back(
-          fmt::format("the flavor is taken, although the source's config.json differs: {}", difference));
+          fmt::format("the flavor is taken, although the config.json of the source differs: {}", difference));
     }
   } else if (config) {
     out.model = config->model;

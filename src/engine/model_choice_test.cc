@@ -72,7 +72,8 @@ TEST(ModelChoice, SaysWhereAFlavorAndTheConfigOfTheSourceDiffer) {
         .notes;
   };
   EXPECT_THAT(notes_with(model), ::testing::IsEmpty());
-  EXPECT_THAT(notes_with(other), ElementsAre(HasSubstr("config.json differs: its n_heads is 8, not 16")));
+  EXPECT_THAT(notes_with(other),
+              ElementsAre(HasSubstr("config.json of the source differs: its n_heads is 8, not 16")));
 }
 
 TEST(ModelChoice, AFlavorThatDoesNotFitNamesATensorAndBothShapes) {
