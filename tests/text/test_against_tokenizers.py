@@ -1,4 +1,8 @@
 """The ids of `milepost tokenize` are those of the `tokenizers` package: bundled tokenizers, and one of each kind that is trained here."""
+import importlib.metadata
+import json
+import pathlib
+
 import corpus
 import kinds
 import peers
@@ -23,6 +27,18 @@ def test_trained_tokenizers(name, tmp_path):
     for seed in range(5):
         peers.assert_equal_ids(folder, corpus.text(100 + seed, 50, SPECIAL))
     peers.assert_equal_ids(folder, "")
+
+
+def shipped_tokenizers():
+    """tokenizer.json files of installed packages; anthropic 0.34.2 (install it without dependencies) has a real one of 65000 tokens."""
+    files = [file for package in importlib.metadata.distributions() for file in package.files or [] if file.name == "tokenizer.json"]
+    return [pathlib.Path(file.locate()) for file in files]
+
+
+@pytest.mark.parametrize("path", shipped_tokenizers(), ids=str)
+def test_real_tokenizers_of_installed_packages(path, tmp_path):
+    folder = peers.save(json.loads(path.read_text(encoding="utf-8")), tmp_path)
+    peers.assert_equal_ids(folder, corpus.text(9, 1_000_000, ["<EOT>", "<META>"]))
 
 
 BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
