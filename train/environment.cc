@@ -28,6 +28,12 @@ std::optional<int64_t> number_in(const char* name) {
 
 int64_t rank() { return number_in("RANK").value_or(0); }
 
+int64_t world_size() {
+  const int64_t ranks = number_in("WORLD_SIZE").value_or(1);
+  if (ranks < 1) throw ValueError(fmt::format("WORLD_SIZE must be at least 1, got {}", ranks));
+  return ranks;
+}
+
 int64_t fake_world_size() {
   const std::optional<int64_t> ranks = number_in("NGPU");
   if (!ranks) throw ValueError("comm.mode fake_backend needs NGPU, the number of ranks to stand for");

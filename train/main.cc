@@ -15,6 +15,7 @@
 #include "milepost/base/error.h"
 #include "milepost/config/command_line.h"
 #include "milepost/config/config_file.h"
+#include "run_data.h"
 
 namespace milepost::train {
 namespace {
@@ -95,6 +96,11 @@ int run(const std::vector<std::string>& arguments) {
   check_build(launch);
   log_plan(launch);
   if (launch.action == config::Launch::Action::kDryRun) return kDone;
+  if (launch.action == config::Launch::Action::kCountTokens) {
+    const int64_t world = launch.trainer.comm.mode == "fake_backend" ? fake_world_size() : world_size();
+    count_tokens(launch.trainer, data_rank(launch.trainer.parallelism, rank(), world));
+    return kDone;
+  }
   log(LogLevel::kError,
       "This build has no trainer in it yet: the configuration is right, and nothing was trained.");
   return kFailed;
@@ -110,6 +116,9 @@ int guarded_run(const std::vector<std::string>& arguments) {
     print(stderr, fmt::format("{}: {}\n", error.kind(), error.what()));
   } catch (const ValueError& error) {
     print(stderr, fmt::format("ValueError: {}\n", error.what()));
+  } catch (const StorageError& error) {
+    const bool is_missing = error.code() == ErrorCode::kNotFound;
+    print(stderr, fmt::format("{}: {}\n", is_missing ? "FileNotFoundError" : "OSError", error.what()));
   } catch (const std::exception& error) {
     print(stderr, fmt::format("error: {}\n", error.what()));
   }

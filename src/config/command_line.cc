@@ -1,6 +1,6 @@
 // How a command line is read, after TorchTitan:
-//  1. --module, --config, --config-file and --dry-run are taken out; the entry's values are made and checked,
-//  and the file
+//  1. --module, --config, --config-file, --dry-run and --count-tokens are taken out; the entry's values are
+//  made and checked, and the file
 //     is put on top.
 //  2. The other words are read from left to right: flags with their values, one subcommand, its flags. A
 //  choice
@@ -29,7 +29,7 @@ using Arguments = std::span<const std::string>;
 // What is taken out of the line before anything else.
 struct Source {
   std::optional<std::string> module, entry, config_file;
-  bool wants_help = false, wants_list = false, dry_run = false;
+  bool wants_help = false, wants_list = false, dry_run = false, count_tokens = false;
   std::vector<std::string> rest;
 };
 
@@ -58,6 +58,10 @@ Source take_source(Arguments arguments) {
     source.wants_list |= with_hyphens(word) == "--list-configs";
     if (with_hyphens(word) == "--dry-run") {
       source.dry_run = true;
+      continue;
+    }
+    if (with_hyphens(word) == "--count-tokens") {
+      source.count_tokens = true;
       continue;
     }
     source.rest.push_back(word);
@@ -260,6 +264,7 @@ Launch parse_command_line(std::span<const std::string> arguments, const Machine&
   }
   if (!words.unknown().empty()) throw unknown_words(words.unknown(), words.subcommand(), defaults);
   set_and_validate(words, machine, &launch);
+  if (source.count_tokens) launch.action = Launch::Action::kCountTokens;
   if (source.dry_run) launch.action = Launch::Action::kDryRun;
   return launch;
 }

@@ -22,6 +22,7 @@ void add_own_flags(Box* box) {
       "JSON or TOML on top of the entry: values that the command line can still change.");
   add("--dry-run",
       "Check the configuration, print and save it where that is asked for, and exit without training.");
+  add("--count-tokens", "Read the data that training would read, log tokens and rate, and exit.");
   add("--list-configs", "Print modules, entries and what each needs, and exit.");
 }
 

@@ -7,8 +7,9 @@
 // Flags name a field, with - or _; a bool has a second flag with `no-` before its last word and takes no
 // value;
 // `--flag=value` and `--flag value` mean the same; the last one counts. --module, --config and --config-file
-// may stand anywhere, and so may --dry-run, which asks to stop before training. The subcommand
-// `activation-checkpoint:POLICY` comes after all other flags, and its own follow.
+// may stand anywhere, and so may --dry-run, which asks to stop before training, and --count-tokens, which
+// asks to read the data only. The subcommand `activation-checkpoint:POLICY` comes after all other flags, and
+// its own follow.
 //
 // Nothing here prints or ends the process, and no state is kept: any thread may call it.
 #pragma once
@@ -36,7 +37,7 @@ class UsageError : public ValueError {
 };
 
 struct Launch {
-  enum class Action : uint8_t { kTrain, kDryRun, kPrintText };
+  enum class Action : uint8_t { kTrain, kDryRun, kCountTokens, kPrintText };
   Action action = Action::kTrain;
   std::string text;           // kPrintText: help or list, for standard output
   std::string module, entry;  // the registry entry, by its short names

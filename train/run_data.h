@@ -1,0 +1,32 @@
+// The data of a run: its tokenizer and loader, as the configuration names them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "milepost/config/trainer.h"
+#include "milepost/data/prefetch.h"
+
+namespace milepost::train {
+
+// This process's place among those that read different text.
+struct DataRank {
+  int64_t rank = 0, world = 1;
+};
+// From the degrees of parallelism and the process's place in the run: ranks lie in the order pp,
+// dp_replicate, dp_shard, cp, tp. Throws ValueError when `world_size` is not the product of the degrees.
+DataRank data_rank(const config::Parallelism& degrees, int64_t rank, int64_t world_size);
+
+// Tokenizer and loader of the training data, with a thread that reads ahead. Folders that come with Milepost
+// are found from any working directory (MILEPOST_ROOT). Throws what Tokenizer::load and Loader::open throw.
+std::unique_ptr<data::Prefetcher> open_training_data(const config::Trainer& trainer, const DataRank& rank);
+
+// Batches that a step of this rank takes: global_batch_size over those of all ranks. Throws ValueError as
+// TorchTitan does where it does not divide.
+int64_t batches_per_step(const config::Training& training, int64_t data_world);
+
+// Reads what training would read: logs tokens and rate every metrics.log_freq steps and at the end. For
+// --count-tokens.
+void count_tokens(const config::Trainer& trainer, const DataRank& rank);
+
+}  // namespace milepost::train
