@@ -8,8 +8,8 @@
 # Environment, as in TorchTitan's launcher:
 #   NGPU            processes on this machine (default 1)
 #   LOG_RANK        whose output is shown: 0 (default), or 0,1
-#   MODULE, CONFIG  what is trained (default deepseek_v3, deepseek_v3_debugmodel); MODULE may be a dotted path, such as
-#                   torchtitan.models.deepseek_v3
+#   MODULE, CONFIG  what is trained (default deepseek_v3, deepseek_v3_debugmodel; with --config-file: what the file names);
+#                   MODULE may be a dotted path, such as torchtitan.models.deepseek_v3
 #   HF_ASSETS_PATH  folder of the tokenizer, where --hf-assets-path is not given
 #   COMM_MODE       fake_backend or local_tensor: one process, one step, nothing sent; checks a configuration for NGPU processes
 #   TRAIN_FILE      accepted; there is one program
@@ -17,8 +17,6 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 NGPU=${NGPU:-1}
-MODULE=${MODULE:-deepseek_v3}
-CONFIG=${CONFIG:-deepseek_v3_debugmodel}
 COMM_MODE=${COMM_MODE:-}
 export LOG_RANK=${LOG_RANK:-0}
 
@@ -32,7 +30,12 @@ if [ -n "${TRAIN_FILE:-}" ]; then
   echo "run_train.sh: TRAIN_FILE=$TRAIN_FILE is not used: $program is the one program" >&2
 fi
 
-arguments=(--module "$MODULE" --config "$CONFIG")
+# A file may name module and entry; defaults from here would outrank it.
+case " $* " in
+  *" --config-file"* | *" --config_file"*) ;;
+  *) MODULE=${MODULE:-deepseek_v3} CONFIG=${CONFIG:-deepseek_v3_debugmodel} ;;
+esac
+arguments=(${MODULE:+--module "$MODULE"} ${CONFIG:+--config "$CONFIG"})
 if [ -n "${HF_ASSETS_PATH:-}" ]; then
   case " $* " in
     *" --hf-assets-path"* | *" --hf_assets_path"*) ;;
@@ -58,7 +61,17 @@ done
 if [ -n "$COMM_MODE" ]; then
   echo "Running with comm_mode=$COMM_MODE"
   export NGPU LOCAL_RANK=0
-  run "$program" "${arguments[@]}" "$@" "--comm.mode=$COMM_MODE" --training.steps 1
+  # After the user's flags, since the last one counts, but before a subcommand, after which there are only its own flags.
+  while [ $# -gt 0 ] && [[ $1 != activation-checkpoint:* && $1 != activation_checkpoint:* ]]; do
+    arguments+=("$1")
+    shift
+  done
+  run "$program" "${arguments[@]}" "--comm.mode=$COMM_MODE" --training.steps 1 "$@"
+fi
+
+if ! [[ $NGPU =~ ^[1-9][0-9]*$ ]]; then
+  echo "run_train.sh: NGPU=$NGPU is not the number of processes; give an integer from 1" >&2
+  exit 2
 fi
 
 # So that a signal by which a job is asked to save and stop reaches the processes.
