@@ -117,8 +117,10 @@ void Conversion::declare(Flags& flags) {
 
 void Conversion::declare_options(Flags& flags) {
   flags.texts("--match", &options.match, "GLOB", "take only entries whose whole name matches; repeatable");
-  flags.integer("--files", &files, 1, 10'000,
-                "DCP: data files each rank writes (default: 1, or 4 from 64 MiB on)");
+  if (may_write_dcp) {
+    flags.integer("--files", &files, 1, 10'000,
+                  "DCP: data files each rank writes (default: 1, or 4 from 64 MiB on)");
+  }
   flags.bytes("--max-memory", &options.max_memory_bytes, int64_t{16} << 20, "memory for buffers");
   flags.integer("--threads", &threads, 1, 1024, "worker threads (default: the cores, at most 16)");
   flags.flag("--dry-run", &options.dry_run,

@@ -18,7 +18,8 @@ struct Conversion {
   bool no_sync = false;
   ConvertOptions options;
 
-  bool hollow = false;  // write_hollow() rather than convert()
+  bool may_write_dcp = true;  // whether there is a --files
+  bool hollow = false;        // write_hollow() rather than convert()
 
   // Of import and export: shown before what was written.
   std::string model;  // "deepseek_v3 671B"

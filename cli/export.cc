@@ -25,6 +25,7 @@ class Export final : public Command {
   }
 
   void declare(Flags& flags) override {
+    export_.conversion.may_write_dcp = false;
     export_.declare(flags);
     flags.text("--like", &like_, "HF_DIR", "take config.json, tokenizer and shard names from this folder");
     flags.flag("--fp8", &fp8_, "write weights as fp8 (e4m3) with a scale for each block of 128 x 128");

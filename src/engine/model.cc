@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <numeric>
 
 #include "engine/model_choice.h"
@@ -57,6 +58,32 @@ auto of_source(const Checkpoint& source, Make&& make) {
   } catch (Error& error) {
     error.set_path(source.path());
     throw;
+  }
+}
+
+// Where a file holds the model under a key of its own, as torch.save({"model": ...}) does, the tensors below
+// that key take its place under their names without it.
+void take_out_of_wrapper(Passage& passage, NamedModel* out) {
+  constexpr std::array<std::string_view, 4> kWrappers = {"model.", "state_dict.", "model_state_dict.",
+                                                         "module."};
+  const std::vector<Catalog::Tensor>& all = passage.checkpoint->catalog().tensors();
+  for (std::string_view wrapper : kWrappers) {
+    KeyMap map;
+    std::vector<adapt::LeftOut> outside;
+    for (int64_t tensor : passage.tensors) {
+      const Catalog::Tensor& info = all[static_cast<size_t>(tensor)];
+      if (info.name.starts_with(wrapper)) {
+        map.add(info.name.substr(wrapper.size()), info.dtype, info.shape, {whole_part(tensor, info.shape)});
+      } else {
+        outside.push_back({info.name, fmt::format("not under '{}'", wrapper.substr(0, wrapper.size() - 1))});
+      }
+    }
+    if (adapt::find_naming(map.target, all_tensors(map.target)) == Naming::kUnknown) continue;
+    out->left_out.insert(out->left_out.end(), outside.begin(), outside.end());
+    out->notes.push_back(fmt::format("the model lies under '{}', which is taken off its names",
+                                     wrapper.substr(0, wrapper.size() - 1)));
+    passage.go_through(std::move(map));
+    return;
   }
 }
 
@@ -116,7 +143,11 @@ NamedModel as_native(const std::shared_ptr<const Checkpoint>& source, const Mode
     passage.go_through(std::move(map), &out);
     out.dequantised = true;
   }
-  const Naming naming = adapt::find_naming(passage.checkpoint->catalog(), passage.tensors);
+  Naming naming = adapt::find_naming(passage.checkpoint->catalog(), passage.tensors);
+  if (naming == Naming::kUnknown) {
+    take_out_of_wrapper(passage, &out);
+    naming = adapt::find_naming(passage.checkpoint->catalog(), passage.tensors);
+  }
   if (naming == Naming::kUnknown) refuse_names(*source, passage.tensors.empty());
   std::optional<ChosenModel> chosen;
   if (naming == Naming::kHuggingFace) {

@@ -147,5 +147,24 @@ TEST(AsNative, UnrecognisedNativeNamesPassWithANote) {
               HasSubstr("fit no known flavor"));
 }
 
+TEST(Model, IsTakenOutOfAKeyThatHoldsIt) {
+  const std::string path = config_path("tiny_llama3");
+  const CheckpointPtr native = as_native(random_model(path), by_config(path), {}).checkpoint;
+  KeyMap wrapped;
+  const std::vector<Catalog::Tensor>& tensors = native->catalog().tensors();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    wrapped.add("state_dict." + tensors[i].name, tensors[i].dtype, tensors[i].shape,
+                {whole_part(static_cast<int64_t>(i), tensors[i].shape)});
+  }
+  wrapped.add("epoch", DType::kFloat32, Dims{}, {whole_part(0, Dims{})});
+  const NamedModel named = as_native(derive(native, std::move(wrapped)), by_config(path), {});
+  ASSERT_EQ(named.checkpoint->catalog().tensors().size(), tensors.size());
+  EXPECT_EQ(bytes_of(named.checkpoint, "layers.0.attention.wo.weight"),
+            bytes_of(native, "layers.0.attention.wo.weight"));
+  EXPECT_THAT(named.notes, Contains(HasSubstr("under 'state_dict'")));
+  ASSERT_EQ(named.left_out.size(), 1U);
+  EXPECT_EQ(named.left_out[0].name, "epoch");
+}
+
 }  // namespace
 }  // namespace milepost
