@@ -30,7 +30,7 @@ void print(std::FILE* stream, const std::string& text) {
 }
 
 void check_assets(const std::string& path) {
-  if (!std::filesystem::exists(path)) {
+  if (!std::filesystem::exists(find_bundled(path))) {
     log_warning(fmt::format("HF assets path {} does not exist!", path));
   } else if (path.ends_with("tokenizer.model")) {
     throw config::LaunchError(
@@ -96,9 +96,11 @@ int run(const std::vector<std::string>& arguments) {
   check_build(launch);
   log_plan(launch);
   if (launch.action == config::Launch::Action::kDryRun) return kDone;
+  const int64_t world = launch.trainer.comm.mode == "fake_backend" ? fake_world_size() : world_size();
+  const DataRank place = data_rank(launch.trainer.parallelism, rank(), world);
+  batches_per_step(launch.trainer.training, place.world);
   if (launch.action == config::Launch::Action::kCountTokens) {
-    const int64_t world = launch.trainer.comm.mode == "fake_backend" ? fake_world_size() : world_size();
-    count_tokens(launch.trainer, data_rank(launch.trainer.parallelism, rank(), world));
+    count_tokens(launch.trainer, place);
     return kDone;
   }
   log(LogLevel::kError,

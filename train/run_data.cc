@@ -16,14 +16,6 @@ namespace {
 
 constexpr std::string_view kBundledDataset = "c4_test", kBundledDatasetPath = "tests/assets/c4_test";
 
-// `path` as it is, or below MILEPOST_ROOT when only that exists.
-std::string find_bundled(const std::string& path) {
-  const char* root = std::getenv("MILEPOST_ROOT");
-  if (root == nullptr || std::filesystem::exists(path)) return path;
-  const std::filesystem::path below = std::filesystem::path(root) / path;
-  return std::filesystem::exists(below) ? below.lexically_normal().string() : path;
-}
-
 std::string dataset_path(const std::string& dataset, const std::optional<std::string>& path) {
   if (path) return *path;
   if (dataset != kBundledDataset) return {};
@@ -67,6 +59,13 @@ void log_messages(data::Prefetcher& loader) {
 }
 
 }  // namespace
+
+std::string find_bundled(const std::string& path) {
+  const char* root = std::getenv("MILEPOST_ROOT");
+  if (root == nullptr || std::filesystem::exists(path)) return path;
+  const std::filesystem::path below = std::filesystem::path(root) / path;
+  return std::filesystem::exists(below) ? below.lexically_normal().string() : path;
+}
 
 DataRank data_rank(const config::Parallelism& degrees, int64_t rank, int64_t world_size) {
   const int64_t inner = degrees.tensor_parallel_degree * degrees.context_parallel_degree;

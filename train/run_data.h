@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "milepost/config/trainer.h"
 #include "milepost/data/prefetch.h"
@@ -17,8 +18,12 @@ struct DataRank {
 // dp_replicate, dp_shard, cp, tp. Throws ValueError when `world_size` is not the product of the degrees.
 DataRank data_rank(const config::Parallelism& degrees, int64_t rank, int64_t world_size);
 
-// Tokenizer and loader of the training data, with a thread that reads ahead. Folders that come with Milepost
-// are found from any working directory (MILEPOST_ROOT). Throws what Tokenizer::load and Loader::open throw.
+// `path` as it is, or below the folder of MILEPOST_ROOT where it exists only there: folders that come with
+// Milepost are found from any working directory.
+std::string find_bundled(const std::string& path);
+
+// Tokenizer and loader of the training data, with a thread that reads ahead. Throws what
+// Tokenizer::load and Loader::open throw.
 std::unique_ptr<data::Prefetcher> open_training_data(const config::Trainer& trainer, const DataRank& rank);
 
 // Batches that a step of this rank takes: global_batch_size over those of all ranks. Throws ValueError as

@@ -132,6 +132,10 @@ def test_warns_of_missing_assets_and_goes_on(train, tmp_path):
     assert "does not exist" not in train(*DEBUGMODEL, "--dry-run", "--hf-assets-path", "nowhere").stderr
 
 
+def test_does_not_warn_of_bundled_assets_that_are_found(train):
+    assert "HF assets path" not in train(*DEBUGMODEL, "--dry-run", env={"MILEPOST_ROOT": str(ROOT)}).stderr
+
+
 def test_a_tokenizer_of_the_old_kind_is_refused(train, tmp_path):
     (tmp_path / "tokenizer.model").touch()
     done = train(*DEBUGMODEL, "--hf-assets-path", "tokenizer.model", status=FAILED)
@@ -156,6 +160,15 @@ def test_a_fake_backend_needs_its_numbers(train, variables, text):
 def test_a_fake_backend_stands_for_all_ranks(train):
     done = train(*DEBUGMODEL, "--comm.mode", "fake_backend", "--dry-run", env={"NGPU": "8", "RANK": "3"})
     assert "One process stands for 8 ranks (rank 3)" in done.stderr
+
+
+@pytest.mark.parametrize("flags, text", [
+    (["--parallelism.tensor-parallel-degree", "3"], "Invalid parallel dims"),
+    (["--training.global-batch-size", "12"], "global batch size must be multiple of local batch size"),
+])
+def test_a_fake_backend_checks_the_degrees_of_parallelism(train, flags, text):
+    done = train(*DEBUGMODEL, "--comm.mode", "fake_backend", *flags, env={"NGPU": "8"}, status=FAILED)
+    assert last_line(done).startswith("ValueError: ") and text in last_line(done)
 
 
 def test_says_that_it_does_not_train_yet(train):
