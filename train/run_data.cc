@@ -130,6 +130,9 @@ void count_tokens(const config::Trainer& trainer, const DataRank& rank) {
     if (++step % trainer.metrics.log_freq == 0) report();
   }
   if (is_empty) log_warning("Ran out of data; last step was canceled.");
+  if (is_empty && tokens == 0) {
+    throw ValueError("the data fill no batch", "give more text, or a smaller batch or sequence length");
+  }
   if (step % trainer.metrics.log_freq != 0 || step == 0) report();
   if (loader->num_skipped() > 0)
     log_warning(fmt::format("{} bad records were passed over", loader->num_skipped()));

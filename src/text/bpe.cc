@@ -273,7 +273,7 @@ MergeTable read_merges(const JsonNode& node, const TokenIds& vocab, const std::s
 }  // namespace
 
 std::unique_ptr<Model> read_bpe(const JsonNode& node) {
-  if (const std::optional<JsonNode> dropout = node.find("dropout")) {
+  if (const std::optional<JsonNode> dropout = node.find("dropout"); dropout && !dropout->is_zero()) {
     throw dropout->error(ErrorCode::kUnsupported, "dropout makes ids depend on chance", "set it to null");
   }
   BpeOptions options;

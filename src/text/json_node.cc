@@ -38,6 +38,7 @@ bool JsonNode::is_null() const { return value_->is_null(); }
 bool JsonNode::is_object() const { return value_->is_object(); }
 bool JsonNode::is_array() const { return value_->is_array(); }
 bool JsonNode::is_string() const { return value_->is_string(); }
+bool JsonNode::is_zero() const { return value_->is_number() && value_->get<double>() == 0; }
 
 std::optional<JsonNode> JsonNode::find(std::string_view name) const {
   if (!value_->is_object()) refuse_type("an object");

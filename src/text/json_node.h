@@ -28,6 +28,7 @@ class JsonNode {
   bool is_object() const;
   bool is_array() const;
   bool is_string() const;
+  bool is_zero() const;  // the number 0
 
   // A member of an object; nullopt when it is absent or null.
   std::optional<JsonNode> find(std::string_view name) const;

@@ -71,6 +71,11 @@ def test_finite_data_runs_out(tmp_path):
     assert "has run out of data" in log and "Ran out of data; last step was canceled." in log
 
 
+def test_data_that_fill_no_batch_are_an_error(tmp_path):
+    data = documents(tmp_path, ['{"text": "short"}'])
+    assert "the data fill no batch" in count(tmp_path, *TOKENIZER, *data, "--dataloader.no-infinite", status=1)
+
+
 def test_a_missing_tokenizer_is_named(tmp_path):
     log = count(tmp_path, "--hf-assets-path", "nowhere", status=1)
     assert "FileNotFoundError" in log and "Tokenizer path 'nowhere' does not exist" in log
