@@ -7,8 +7,6 @@
 // 3. Computed values go row by row through scratch memory: codes or values of the source are fetched there,
 //    and a kernel of tensor/block_scale.h writes the result. The scales of the block row last used are kept.
 // 4. A target with strides is made of such ranges.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -18,7 +16,6 @@
 #include "engine/random_values.h"
 #include "milepost/base/aligned_buffer.h"
 #include "milepost/base/checked_math.h"
-#include "milepost/base/error.h"
 #include "milepost/engine/reader.h"
 #include "milepost/tensor/block_scale.h"
 #include "milepost/tensor/copy.h"
@@ -54,6 +51,14 @@ void for_rows(DimsView shape, const Box& box, int64_t begin, int64_t end, Visit&
     visit(RowStretch{row, left + column, count, at - begin});
     at += count;
   }
+}
+
+// The rows of `box` that `part` holds. Requires that it holds some.
+Box rows_in_part(const Box& box, const TensorPart& part) {
+  Box rows = box;
+  rows.offsets[0] = std::max(box.offsets[0], part.first_row);
+  rows.sizes[0] = std::min(box.offsets[0] + box.sizes[0], part.first_row + part.num_rows) - rows.offsets[0];
+  return rows;
 }
 
 // The box of the source that `box` (rows inside the part) corresponds to: see TensorPart::origin.
@@ -147,9 +152,7 @@ void DerivedReader::read_linear(int64_t tensor, const Box& box, int64_t begin, i
   const int64_t per_row = num_elements(DimsView(box.sizes).subspan(1));
   for (size_t i = find_part(tensor, box.offsets[0] + first / per_row); i < parts.size(); ++i) {
     const TensorPart& part = parts[i];
-    Box rows = box;
-    rows.offsets[0] = std::max(box.offsets[0], part.first_row);
-    rows.sizes[0] = std::min(box.offsets[0] + box.sizes[0], part.first_row + part.num_rows) - rows.offsets[0];
+    const Box rows = rows_in_part(box, part);
     const int64_t start = (rows.offsets[0] - box.offsets[0]) * per_row, count = rows.sizes[0] * per_row;
     if (start >= last) break;
     const int64_t low = std::max(first, start), high = std::min(last, start + count);
@@ -168,9 +171,7 @@ std::pair<const std::byte*, int64_t> DerivedReader::view_linear(int64_t tensor, 
   if (!box.sizes.empty()) {
     const int64_t per_row = num_elements(DimsView(box.sizes).subspan(1));
     part += find_part(tensor, box.offsets[0] + begin / size / per_row);
-    rows.offsets[0] = std::max(box.offsets[0], part->first_row);
-    rows.sizes[0] =
-        std::min(box.offsets[0] + box.sizes[0], part->first_row + part->num_rows) - rows.offsets[0];
+    rows = rows_in_part(box, *part);
     start = (rows.offsets[0] - box.offsets[0]) * per_row * size;
   }
   if (part->values != TensorPart::Values::kStored || part->order.group != 0) return {nullptr, 0};
@@ -183,12 +184,7 @@ std::pair<const std::byte*, int64_t> DerivedReader::view_linear(int64_t tensor, 
 
 void DerivedReader::read(int64_t tensor, const Box& box, std::byte* dst, DimsView dst_strides) {
   const Catalog::Tensor& info = target_info(tensor);
-  if (is_sub_byte(info.dtype)) {
-    FormatError error(ErrorCode::kUnsupported,
-                      fmt::format("{} tensors can only be read whole", dtype_name(info.dtype)));
-    error.set_key(info.name);
-    throw error;
-  }
+  require_whole_bytes(info);
   if (box.empty()) return;
   // Trailing dimensions that are dense in `dst` are made in one go, the others are stepped through.
   const int64_t size = dtype_size(info.dtype);

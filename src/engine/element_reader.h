@@ -20,6 +20,9 @@ class ElementReader {
   virtual int64_t bytes_read() const = 0;
 };
 
+// Throws FormatError (kUnsupported, key) for elements of less than a byte, of which no box can be taken.
+void require_whole_bytes(const Catalog::Tensor& tensor);
+
 // Requires: the checkpoint is not derived, and derived, respectively; both outlive the reader.
 std::unique_ptr<ElementReader> make_stored_reader(const Checkpoint& checkpoint, int64_t window_bytes);
 std::unique_ptr<ElementReader> make_derived_reader(const Checkpoint& checkpoint, int64_t window_bytes);

@@ -133,12 +133,7 @@ class StoredReader final : public ElementReader {
 
 void StoredReader::read(int64_t tensor, const Box& box, std::byte* dst, DimsView dst_strides) {
   const Catalog::Tensor& info = info_of(tensor);
-  if (is_sub_byte(info.dtype)) {
-    FormatError error(ErrorCode::kUnsupported,
-                      fmt::format("{} tensors can only be read whole", dtype_name(info.dtype)));
-    error.set_key(info.name);
-    throw error;
-  }
+  require_whole_bytes(info);
   if (box.empty()) return;
   try {
     int64_t covered = 0;

@@ -1,7 +1,18 @@
+#include <fmt/format.h>
+
 #include "engine/element_reader.h"
+#include "milepost/base/error.h"
 #include "milepost/engine/reader.h"
 
 namespace milepost {
+
+void require_whole_bytes(const Catalog::Tensor& tensor) {
+  if (!is_sub_byte(tensor.dtype)) return;
+  FormatError error(ErrorCode::kUnsupported,
+                    fmt::format("{} tensors can only be read whole", dtype_name(tensor.dtype)));
+  error.set_key(tensor.name);
+  throw error;
+}
 
 TensorReader::TensorReader(std::shared_ptr<const Checkpoint> checkpoint, int64_t window_bytes)
     : checkpoint_(std::move(checkpoint)),
