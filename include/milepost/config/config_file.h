@@ -8,6 +8,8 @@
 //
 // Names of the time when TorchTitan was configured by TOML are understood where they still mean something:
 // `[job] dump_folder`, `[optimizer] lr`, `[activation_checkpoint] mode`, and so on (docs/configuration.md).
+//
+// Text in, values out: no file is opened here and no state is kept, so any thread may call anything.
 #pragma once
 
 #include <string>

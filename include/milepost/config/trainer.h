@@ -5,7 +5,8 @@
 //   trainer.checkpoint.enable = true;
 //   config::validate(trainer, {});  // validate.h
 //
-// docs/configuration.md lists every field; it is made from these declarations.
+// docs/configuration.md lists every field; it is made from these declarations. Plain values, as in
+// sections.h.
 #pragma once
 
 #include "milepost/config/checkpoint.h"

@@ -1,4 +1,6 @@
 // The data sets that go by a name, as in TorchTitan's configuration, and where their files are.
+//
+// Only folders are listed, nothing is read; any thread may call it.
 #pragma once
 
 #include <memory>

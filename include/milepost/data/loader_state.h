@@ -4,6 +4,9 @@
 // read and write; it describes one rank of one data-parallel degree. Milepost's ledger,
 // `milepost.data_ledger`: JSON that holds what every rank has read, so that any number of ranks can go on,
 // each document once an epoch, tokens in packing buffers included.
+//
+// Plain values and pure functions: any thread. A state holds the tokens of its packing buffer, so at most a
+// row and a document; a ledger those of every rank.
 #pragma once
 
 #include <cstdint>
