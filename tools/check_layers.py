@@ -24,7 +24,7 @@ def read_layers(path, problems):
         if not line:
             continue
         name, colon, allowed = line.partition(":")
-        if not colon or not re.fullmatch(r"\w+", name):
+        if not colon or not re.fullmatch(r"\w+(/\w+)?", name):
             problems.append(f"{path}:{number}: want 'LAYER: ALLOWED...', found '{line}'")
         elif name in layers:
             problems.append(f"{path}:{number}: layer '{name}' is listed twice")
@@ -42,7 +42,12 @@ def layer_of(path, root):
         return parts[1] if len(parts) > 2 else None
     if parts[:2] == ("include", "milepost"):
         return parts[2] if len(parts) > 3 else None
-    return parts[0]
+    return layer_in_train(parts) or parts[0]
+
+
+def layer_in_train(parts):
+    """The trainer's folders are layers of their own; the files beside them lie above them all, torch.h apart."""
+    return f"train/{parts[1]}" if parts[0] == "train" and len(parts) > 2 else None
 
 
 def target_of(name, path, layers):
@@ -50,8 +55,10 @@ def target_of(name, path, layers):
     parts = name.split("/")
     if parts[0] == "milepost":
         return parts[1] if len(parts) > 2 else None
+    if name == "train/torch.h":
+        return None
     if parts[0] in layers and len(parts) > 1:
-        return parts[0]
+        return layer_in_train(parts) or parts[0]
     return "" if (path.parent / name).is_file() else None
 
 

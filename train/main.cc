@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "config_files.h"
-#include "environment.h"
-#include "log.h"
 #include "milepost/base/error.h"
 #include "milepost/config/command_line.h"
 #include "milepost/config/config_file.h"
-#include "run_data.h"
+#include "train/run/config_files.h"
+#include "train/run/environment.h"
+#include "train/run/log.h"
+#include "train/run/run_data.h"
 
 namespace milepost::train {
 namespace {

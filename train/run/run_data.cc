@@ -1,4 +1,4 @@
-#include "run_data.h"
+#include "train/run/run_data.h"
 
 #include <fmt/format.h>
 
@@ -6,10 +6,10 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "log.h"
 #include "milepost/base/error.h"
 #include "milepost/data/loader.h"
 #include "milepost/text/tokenizer.h"
+#include "train/run/log.h"
 
 namespace milepost::train {
 namespace {

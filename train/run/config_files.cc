@@ -1,4 +1,4 @@
-#include "config_files.h"
+#include "train/run/config_files.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

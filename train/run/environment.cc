@@ -1,4 +1,4 @@
-#include "environment.h"
+#include "train/run/environment.h"
 
 #include <fmt/format.h>
 

@@ -1,10 +1,11 @@
-#include "log.h"
+#include "train/run/log.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <string>
 
 namespace milepost::train {
@@ -19,8 +20,10 @@ void log(LogLevel level, std::string_view text) {
   const auto ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  const std::string line = fmt::format("[milepost] {:%Y-%m-%d %H:%M:%S},{:03} - root - {} - {}\n",
-                                       fmt::localtime(seconds), ms, kNames[static_cast<size_t>(level)], text);
+  std::tm local{};
+  localtime_r(&seconds, &local);
+  const std::string line = fmt::format("[milepost] {:%Y-%m-%d %H:%M:%S},{:03} - root - {} - {}\n", local, ms,
+                                       kNames[static_cast<size_t>(level)], text);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

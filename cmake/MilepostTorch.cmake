@@ -1,0 +1,22 @@
+# libtorch, out of the torch wheel of the project's Python (requirements/train.txt) or from Torch_DIR: target milepost_torch.
+# Without it there is no such target, and the trainer is not built. Only train/ sees it.
+set(MILEPOST_PYTHON "${CMAKE_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "Python with pytest; scripts/setup.sh --with-tests makes it")
+
+execute_process(
+  COMMAND "${MILEPOST_PYTHON}" -c "import importlib.util as u, os; s = u.find_spec('torch'); print(os.path.dirname(s.origin) if s else '')"
+  OUTPUT_VARIABLE torch_root OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(torch_root)
+  list(APPEND CMAKE_PREFIX_PATH "${torch_root}/share/cmake")
+endif()
+find_package(Torch 2.13 QUIET)
+if(NOT Torch_FOUND)
+  message(STATUS "Milepost: no torch at ${MILEPOST_PYTHON}, so milepost-train is not built (scripts/setup.sh --with-train)")
+elseif(MILEPOST_SANITIZE)
+  message(STATUS "Milepost: milepost-train is not built with sanitizers")
+else()
+  # torch's headers bring a newer fmt than Debian's, which is used as source; they are system headers, so that their warnings are not ours.
+  add_library(milepost_torch INTERFACE)
+  target_include_directories(milepost_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+  target_compile_definitions(milepost_torch INTERFACE FMT_HEADER_ONLY=1)
+  target_link_libraries(milepost_torch INTERFACE ${TORCH_LIBRARIES})
+endif()
