@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Sets everything up, builds the `milepost` tool and shows what it does on the small real checkpoint under examples/.
-# Everything it writes lies in outputs/quickstart, which each run starts afresh.
+# A tour of the `milepost` tool: sets everything up (no torch), builds it and shows what it does on the small real checkpoint in this folder.
+# Everything it writes lies in outputs/tour, which each run starts afresh.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 scripts/setup.sh
 scripts/build.sh release milepost
 tool=build/release/cli/milepost
 checkpoint=examples/dsv3_debug_step-3
 model='{tok_embeddings,layers,norm,lm_head}.*' # the model's own tensors, without optimizer and trainer state
-out=outputs/quickstart
+out=outputs/tour
 rm -rf "$out"
 mkdir -p "$out"
 
