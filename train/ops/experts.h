@@ -8,6 +8,10 @@
 
 namespace milepost::train {
 
+// How many (token, slot) pairs went to each expert: int64 [E], no gradient. Throws ValueError for an id
+// outside [0, E).
+at::Tensor count_experts(const at::Tensor& expert_ids_TK, int64_t num_experts);
+
 // x [T, D]; w1, w3 [E, F, D]; w2 [E, D, F]; expert_ids int64 [T, K]; weights float32 [T, K].
 //   out[t] = sum over k of weights[t, k] * (silu(x[t] w1^T) * (x[t] w3^T)) w2^T, experts of expert_ids[t, k]
 // Products run in bfloat16 (all three products, silu and their product stay bfloat16, as the reference) when
