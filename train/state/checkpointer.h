@@ -1,5 +1,12 @@
 // Checkpoints of a training job: which one to start from, when to save, what is in it (spec
 // checkpoint-manager). Policy is src/manager's; this joins it to libtorch's tensors.
+//
+//   Checkpointer checkpoints(config, job, log);
+//   checkpoints.load(config.checkpoint.load_step);  // before the first batch is taken
+//   for (...) { ...; checkpoints.wait_for_staging(); optimizer.step(); ...; checkpoints.save(step, is_last);
+//   } checkpoints.close();
+//
+// With checkpoint.enable off, nothing is loaded or saved. Threads: one, the one that trains.
 #pragma once
 
 #include <memory>
@@ -11,15 +18,22 @@ namespace milepost::train {
 
 class Checkpointer {
  public:
-  // Reads nothing yet. Throws ValueError for options that cannot stand.
-  Checkpointer(const config::Trainer& config, const Job& job);
+  // Reads nothing yet. `config` and what `job` names must outlive it; `log` takes TorchTitan's lines. Throws
+  // ValueError for options that cannot stand, or that this version has not.
+  Checkpointer(const config::Trainer& config, const Job& job, LogLine log = {});
   ~Checkpointer();
 
-  // Loads as the options say: `step` of the own folder, or the newest one there (-1), or the initial path.
-  // Returns whether anything was loaded. All differences between checkpoint and job are one error, before
-  // anything in the job has changed.
+  // Loads as the options say: `step` of the own folder, or the newest one there that can be resumed (-1), or
+  // the initial path. Returns whether anything was loaded. Requires that no batch was taken from job.data.
+  //
+  // All differences between checkpoint and job are one error (MissingKeyError, ShapeMismatchError), before
+  // anything in the job has changed; so are files that are missing or cut short (FormatError) and loader
+  // states that do not fit (ValueError). Only after a read that fails half-way (StorageError) the job holds
+  // unspecified values. Throws StorageError kNotFound, ValueError for what is not there.
   bool load(int64_t step);
-  // Saves when this step is due. Returns whether something was written.
+  // Saves when this step is due, and removes what keep_latest_k lets go. Returns whether something was
+  // written. After an error the older checkpoints are intact, and none lies at this step's name.
+  // Durability: after return the checkpoint survives a power cut.
   bool save(int64_t step, bool last_step);
   // Before the optimizer changes parameters: waits until a save no longer reads them.
   void wait_for_staging();

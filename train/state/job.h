@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string_view>
 
 #include "milepost/data/prefetch.h"
 #include "train/models/model.h"
@@ -16,10 +18,14 @@ struct TrainState {
 // Not owned; all outlive the job.
 struct Job {
   Model* model = nullptr;
-  Optimizer* optimizer = nullptr;
-  LrScheduler* scheduler = nullptr;
-  data::Prefetcher* data = nullptr;  // of this rank; null where there is no data (generation)
-  TrainState* train = nullptr;
+  Optimizer* optimizer = nullptr;     // null where nothing is trained (generation): only models are loaded
+  LrScheduler* scheduler = nullptr;   // null with the optimizer
+  data::Prefetcher* data = nullptr;   // of this rank; null where there is no data
+  TrainState* train = nullptr;        // null with the optimizer
+  int64_t dp_rank = 0, dp_world = 1;  // this rank's place among those that read different data
 };
+
+// Where lines for the log go; called on the thread that calls the checkpointer.
+using LogLine = std::function<void(bool is_warning, std::string_view text)>;
 
 }  // namespace milepost::train

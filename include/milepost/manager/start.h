@@ -1,0 +1,43 @@
+// Start: which checkpoint a run begins with (spec checkpoint-manager, section 8).
+//
+//   Survey found = survey_steps(folder, parts_to_load(options));
+//   Start start = choose_start(options, folder, hf_assets_path, load_step, found);   // decides
+//   require_present(storage, start);                                                // looks
+//
+// A run's own folder wins over every initial path. Threads: pure but for require_present.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "milepost/config/trainer.h"
+#include "milepost/manager/policy.h"
+#include "milepost/manager/steps.h"
+
+namespace milepost::manager {
+
+struct Start {
+  enum class Source : uint8_t { kFresh, kOwnStep, kInitialPath, kHfAssets };
+  Source source = Source::kFresh;
+  std::string path;   // of the checkpoint; empty when fresh
+  int64_t step = -1;  // kOwnStep: its number
+  bool model_only = false, from_hf = false, quantised = false;
+  std::vector<Message> messages;  // for the log, before anything is loaded
+};
+
+// Those of kStateParts that a full load takes: all but exclude_from_loading. Throws ValueError for an
+// excluded name that is no part of the state ("X not found in state_dict.").
+std::vector<std::string> parts_to_load(const config::Checkpoint& options);
+
+// `load_step`: -1 for the newest, else exactly that one. Throws StorageError kNotFound for a step of an
+// absent folder; ValueError when the folder holds complete checkpoints but none to go on from, and no initial
+// path is given: a new run would then start beside them unnoticed. LaunchError "AssertionError" for options
+// that config::validate refuses as well.
+Start choose_start(const config::Checkpoint& options, const std::string& folder,
+                   const std::string& hf_assets_path, int64_t load_step, const Survey& found);
+
+// Throws StorageError kNotFound for a step, ValueError for an initial path, that is no folder.
+void require_present(const Start& start);
+
+}  // namespace milepost::manager

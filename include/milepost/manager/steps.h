@@ -1,0 +1,62 @@
+// Steps: the checkpoints that lie in a run's folder, and which of them training can go on from.
+//
+// A step is a folder named exactly `step-N`, N in decimal without leading zeros; "old-step-7", "step-7.tmp"
+// and files are none. It is complete when its index can be read and every data file that the index names is
+// there in full length. Only indexes are read.
+//
+// Threads: any; nothing is kept between calls. What else happens in the folder meanwhile may or may not show.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "milepost/engine/checkpoint.h"
+#include "milepost/storage/storage.h"
+
+namespace milepost::manager {
+
+// The parts of a training state beside the model, which a resume needs unless it leaves them out.
+inline constexpr std::string_view kStateParts[] = {"optimizer", "lr_scheduler", "dataloader", "train_state"};
+
+// N of "step-N"; nullopt for any other name.
+std::optional<int64_t> step_number(std::string_view name);
+
+// The steps of a folder that are or claim to be checkpoints (they hold `.metadata` or
+// `model.safetensors.index.json`), ascending. An absent folder has none.
+std::vector<int64_t> list_steps(const StorageLocation& folder);
+
+struct Step {
+  enum class Kind : uint8_t {
+    kFull,         // the model and all parts that were asked for
+    kModelOnly,    // the model, but not all of them
+    kHuggingFace,  // safetensors
+    kIncomplete,   // files are missing or cut short, or the index cannot be read
+  };
+  int64_t number = 0;
+  Kind kind = Kind::kIncomplete;
+  std::string why;  // why it is not kFull, for people: "it holds no optimizer and no train_state"
+};
+
+// What step `number` of `folder` is; `parts`: which of kStateParts a resume needs.
+Step classify_step(const StorageLocation& folder, int64_t number, const std::vector<std::string>& parts);
+
+// Throws FormatError (path) unless every data file that the index names is there in full length: kMissingFile
+// with the first that is absent, kTruncated with the first that is too short.
+void require_complete(const Checkpoint& checkpoint);
+
+// The newest step that training can go on from, and the newer ones that it cannot, newest first. Step 0,
+// which holds what a model starts as, only needs a model. Cost: the indexes of the steps looked at.
+struct Survey {
+  bool folder_exists = false;
+  std::optional<Step> newest;
+  std::vector<Step> passed_over;
+};
+Survey survey_steps(const StorageLocation& folder, const std::vector<std::string>& parts);
+
+// Whether Milepost wrote the checkpoint (it says so in `milepost.run`); retention removes no other.
+bool is_own(const Checkpoint& checkpoint);
+
+}  // namespace milepost::manager

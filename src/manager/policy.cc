@@ -1,0 +1,73 @@
+#include "milepost/manager/policy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "milepost/base/error.h"
+#include "milepost/storage/storage.h"
+
+namespace milepost::manager {
+namespace {
+
+bool is_remote(std::string_view path) { return path.find("://") != path.npos; }
+
+[[noreturn]] void refuse(std::string_view option, std::string_view why, std::string_view hint) {
+  ValueError error(fmt::format("{} {}", option, why), std::string(hint), ErrorCode::kUnsupported);
+  throw error;
+}
+
+}  // namespace
+
+std::string checkpoint_folder(const config::Trainer& config) {
+  std::string folder = config.checkpoint.folder;
+  if (!is_remote(folder) && !folder.starts_with('/')) folder = join_path(config.dump_folder, folder);
+  while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
+  return folder;
+}
+
+std::string step_path(const std::string& folder, int64_t step) {
+  return join_path(folder, fmt::format("step-{}", step));
+}
+
+bool should_save(const config::Checkpoint& options, int64_t step, bool last_step) {
+  if (!options.enable || options.load_only) return false;
+  if (step == 1 && options.enable_first_step_checkpoint) return true;
+  return last_step || step % options.interval == 0;
+}
+
+std::vector<int64_t> steps_to_remove(std::span<const int64_t> steps, int64_t keep) {
+  std::vector<int64_t> sorted(steps.begin(), steps.end());
+  std::sort(sorted.begin(), sorted.end());
+  const int64_t excess = keep == 0 ? 0 : std::ssize(sorted) - keep;
+  sorted.resize(static_cast<size_t>(std::max<int64_t>(0, excess)));
+  return sorted;
+}
+
+std::vector<Message> check_supported(const config::Trainer& config) {
+  const config::Checkpoint& options = config.checkpoint;
+  if (config.ema_weights.enable) {
+    refuse("ema_weights.enable", "asks for a moving average of the weights, which this version has not",
+           "leave it out");
+  }
+  std::vector<Message> messages;
+  if (!options.enable) return messages;
+  const std::string folder = checkpoint_folder(config);
+  if (is_remote(folder)) {
+    refuse("checkpoint.folder", fmt::format("is remote ({}), which this version cannot reach", folder),
+           "give a folder of a mounted file system");
+  }
+  if (options.extensions.verify_hash_manifest) {
+    refuse("checkpoint.extensions.verify_hash_manifest",
+           "asks for manifests at every save, which this version does not write",
+           "leave it out; `milepost manifest` writes one afterwards");
+  }
+  if (!(options.async_mode == "disabled")) {
+    messages.push_back({true, fmt::format("checkpoint.async_mode={}: this version saves while training "
+                                          "waits, as with disabled",
+                                          options.async_mode.text())});
+  }
+  return messages;
+}
+
+}  // namespace milepost::manager

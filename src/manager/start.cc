@@ -1,0 +1,146 @@
+#include "milepost/manager/start.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "milepost/base/error.h"
+#include "milepost/config/registry.h"
+
+namespace milepost::manager {
+namespace {
+
+void require(bool holds, const char* text) {
+  if (!holds) throw config::LaunchError("AssertionError", text);
+}
+
+// The newer steps that are not taken, one line each.
+std::vector<Message> explain_passed_over(const Survey& found) {
+  std::vector<Message> messages;
+  for (const Step& step : found.passed_over) {
+    messages.push_back({true, fmt::format("step-{} is not resumed from: {}", step.number, step.why)});
+  }
+  return messages;
+}
+
+// Not an error: what an interrupted save of a foreign writer left.
+bool has_complete(const std::vector<Step>& steps) {
+  return std::any_of(steps.begin(), steps.end(),
+                     [](const Step& step) { return step.kind != Step::Kind::kIncomplete; });
+}
+
+[[noreturn]] void refuse_unresumable(const std::string& folder, const Survey& found) {
+  std::string text = "no checkpoint here can be resumed from:";
+  for (const Step& step : found.passed_over) text += fmt::format("\n  step-{}: {}", step.number, step.why);
+  ValueError error(text,
+                   "to start from such weights, name the step's folder with --checkpoint.initial-load-path "
+                   "and give a new folder; or leave the absent parts out with "
+                   "--checkpoint.exclude-from-loading");
+  error.set_path(folder);
+  throw error;
+}
+
+Start own_step(const config::Checkpoint& options, const std::string& folder, int64_t step) {
+  Start start;
+  start.source = Start::Source::kOwnStep;
+  start.step = step;
+  start.path = step_path(folder, step);
+  start.model_only = step == 0;
+  if (options.initial_load_path) {
+    start.messages.push_back({false, fmt::format("checkpoint.initial_load_path {} is ignored, since {} holds "
+                                                 "checkpoints of this run",
+                                                 *options.initial_load_path, folder)});
+  }
+  return start;
+}
+
+Start initial_load(const config::Checkpoint& options, const std::string& hf_assets_path) {
+  require(!options.initial_load_in_hf || options.initial_load_model_only,
+          "initial_load_in_hf requires initial_load_model_only");
+  require(!options.initial_load_in_hf_quantized || options.initial_load_in_hf,
+          "initial_load_in_hf_quantized requires initial_load_in_hf");
+  Start start;
+  start.model_only = options.initial_load_model_only;
+  start.from_hf = options.initial_load_in_hf;
+  start.quantised = options.initial_load_in_hf_quantized;
+  if (options.initial_load_path && !options.initial_load_path->empty()) {
+    start.source = Start::Source::kInitialPath;
+    start.path = *options.initial_load_path;
+    if (start.from_hf) {
+      start.messages.push_back({false, fmt::format("Loading from HF safetensors from "
+                                                   "--checkpoint.initial_load_path: {}",
+                                                   start.path)});
+    }
+  } else if (start.from_hf) {
+    require(!hf_assets_path.empty(), "from_hf=True requires sd_adapter and hf_assets_path.");
+    start.source = Start::Source::kHfAssets;
+    start.path = hf_assets_path;
+    start.messages.push_back(
+        {false, fmt::format("Loading HF safetensors from --model.hf_assets_path: {}", start.path)});
+  } else {
+    start.messages.push_back({false, "No checkpoint was provided, this is a fresh start."});
+  }
+  return start;
+}
+
+}  // namespace
+
+std::vector<std::string> parts_to_load(const config::Checkpoint& options) {
+  const auto& excluded = options.exclude_from_loading;
+  for (const std::string& name : excluded) {
+    const bool is_known = name == "model" || std::find(std::begin(kStateParts), std::end(kStateParts),
+                                                       name) != std::end(kStateParts);
+    if (!is_known) throw ValueError(fmt::format("{} not found in state_dict.", printable(name)));
+  }
+  std::vector<std::string> parts;
+  for (std::string_view part : kStateParts) {
+    if (std::find(excluded.begin(), excluded.end(), part) == excluded.end()) parts.emplace_back(part);
+  }
+  return parts;
+}
+
+Start choose_start(const config::Checkpoint& options, const std::string& folder,
+                   const std::string& hf_assets_path, int64_t load_step, const Survey& found) {
+  if (load_step >= 0) {
+    if (!found.folder_exists) {
+      throw StorageError(ErrorCode::kNotFound,
+                         fmt::format("--checkpoint.load_step={} not found because checkpoint.folder {} does "
+                                     "not exist",
+                                     load_step, folder),
+                         folder);
+    }
+    return own_step(options, folder, load_step);
+  }
+  std::vector<Message> messages = explain_passed_over(found);
+  const bool has_initial =
+      (options.initial_load_path && !options.initial_load_path->empty()) || options.initial_load_in_hf;
+  if (!found.newest && !has_initial && has_complete(found.passed_over)) refuse_unresumable(folder, found);
+  Start start =
+      found.newest ? own_step(options, folder, found.newest->number) : initial_load(options, hf_assets_path);
+  start.messages.insert(start.messages.begin(), messages.begin(), messages.end());
+  return start;
+}
+
+void require_present(const Start& start) {
+  if (start.source == Start::Source::kFresh) return;
+  const StorageLocation location = resolve_location(start.path);
+  const std::optional<FileInfo> info = location.storage->stat(location.path);
+  if (info && info->is_directory) return;
+  switch (start.source) {
+    case Start::Source::kOwnStep:
+      throw StorageError(ErrorCode::kNotFound,
+                         fmt::format("--checkpoint.load_step={} not found at {}", start.step, start.path),
+                         start.path);
+    case Start::Source::kInitialPath:
+      throw ValueError(fmt::format("Checkpoint.initial_load_path is invalid: {}", start.path));
+    case Start::Source::kHfAssets:
+      throw ValueError(
+          fmt::format("hf_assets_path is no folder that HF safetensors could be loaded from: {}; "
+                      "name another with --checkpoint.initial_load_path",
+                      start.path));
+    case Start::Source::kFresh:
+      break;
+  }
+}
+
+}  // namespace milepost::manager

@@ -1,0 +1,146 @@
+#include "milepost/manager/steps.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "milepost/base/error.h"
+#include "milepost/format/dcp.h"
+#include "milepost/format/safetensors.h"
+#include "milepost/manager/entries.h"
+#include "milepost/manager/policy.h"
+
+namespace milepost::manager {
+namespace {
+
+bool is_file(Storage& storage, const std::string& folder, std::string_view name) {
+  const std::optional<FileInfo> info = storage.stat(join_path(folder, name));
+  return info && info->is_regular;
+}
+
+bool has_model(const Catalog& catalog) {
+  return std::any_of(catalog.tensors().begin(), catalog.tensors().end(),
+                     [](const Catalog::Tensor& tensor) { return is_model_key(tensor.name); });
+}
+
+bool has_part(const Catalog& catalog, std::string_view part) {
+  const std::string prefix = std::string(part) + ".";
+  const auto is_of_part = [&](const auto& entry) { return entry.name.starts_with(prefix); };
+  return std::any_of(catalog.objects().begin(), catalog.objects().end(), is_of_part) ||
+         std::any_of(catalog.tensors().begin(), catalog.tensors().end(), is_of_part);
+}
+
+// "no optimizer and no train_state"; empty when nothing is lacking.
+std::string lacking(const Catalog& catalog, const std::vector<std::string>& parts) {
+  std::vector<std::string> absent;
+  if (!has_model(catalog)) absent.emplace_back("no model");
+  for (const std::string& part : parts) {
+    if (!has_part(catalog, part)) absent.push_back("no " + part);
+  }
+  if (absent.empty()) return {};
+  const std::string last = absent.back();
+  absent.pop_back();
+  return absent.empty() ? last : fmt::format("{} and {}", fmt::join(absent, ", "), last);
+}
+
+// What stands in the way of a file: how many bytes of it the index counts on.
+std::vector<int64_t> needed_bytes(const Catalog& catalog) {
+  std::vector<int64_t> needed(catalog.files().size(), 0);
+  const auto need = [&](const Location& location) {
+    if (location.file == Location::kNoFile) return;
+    int64_t& bytes = needed[location.file];
+    bytes = std::max(bytes, location.offset + location.length);
+  };
+  for (int64_t chunk = 0; chunk < catalog.num_chunks(); ++chunk) need(catalog.chunk_location(chunk));
+  for (const Catalog::Object& object : catalog.objects()) need(object.location);
+  return needed;
+}
+
+}  // namespace
+
+std::optional<int64_t> step_number(std::string_view name) {
+  constexpr std::string_view kPrefix = "step-";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const std::string_view digits = name.substr(kPrefix.size());
+  int64_t number = -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || end != digits.data() + digits.size() || number < 0) return std::nullopt;
+  if (std::to_string(number) != digits) return std::nullopt;
+  return number;
+}
+
+std::vector<int64_t> list_steps(const StorageLocation& folder) {
+  std::vector<int64_t> steps;
+  const std::optional<FileInfo> info = folder.storage->stat(folder.path);
+  if (!info || !info->is_directory) return steps;
+  for (const FileInfo& entry : folder.storage->list(folder.path)) {
+    const std::optional<int64_t> number = entry.is_directory ? step_number(entry.name) : std::nullopt;
+    if (!number) continue;
+    const std::string path = join_path(folder.path, entry.name);
+    if (is_file(*folder.storage, path, dcp::kMetadataName) ||
+        is_file(*folder.storage, path, safetensors::kIndexName)) {
+      steps.push_back(*number);
+    }
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+void require_complete(const Checkpoint& checkpoint) {
+  const Catalog& catalog = checkpoint.catalog();
+  const std::vector<int64_t> needed = needed_bytes(catalog);
+  for (size_t i = 0; i < needed.size(); ++i) {
+    const Catalog::File& file = catalog.files()[i];
+    if (needed[i] == 0 || file.size_bytes >= needed[i]) continue;
+    FormatError error(file.size_bytes < 0 ? ErrorCode::kMissingFile : ErrorCode::kTruncated,
+                      file.size_bytes < 0 ? fmt::format("its file {} is missing", printable(file.path))
+                                          : fmt::format("its file {} has {} bytes, {} are needed",
+                                                        printable(file.path), file.size_bytes, needed[i]));
+    error.set_path(checkpoint.path());
+    throw error;
+  }
+}
+
+Step classify_step(const StorageLocation& folder, int64_t number, const std::vector<std::string>& parts) {
+  Step step;
+  step.number = number;
+  const StorageLocation location{folder.storage, step_path(folder.path, number)};
+  try {
+    const std::shared_ptr<const Checkpoint> checkpoint = Checkpoint::open(location);
+    if (checkpoint->format() != CheckpointFormat::kDcp) {
+      step.kind = Step::Kind::kHuggingFace;
+      step.why = "it holds only the model, as safetensors";
+      return step;
+    }
+    require_complete(*checkpoint);
+    const std::string absent = lacking(checkpoint->catalog(), parts);
+    step.kind = absent.empty() ? Step::Kind::kFull : Step::Kind::kModelOnly;
+    if (!absent.empty()) step.why = "it holds " + absent;
+  } catch (const FormatError& error) {
+    step.kind = Step::Kind::kIncomplete;
+    step.why = fmt::format("it is not complete: {}", error.summary());
+  }
+  return step;
+}
+
+Survey survey_steps(const StorageLocation& folder, const std::vector<std::string>& parts) {
+  Survey survey;
+  const std::optional<FileInfo> info = folder.storage->stat(folder.path);
+  survey.folder_exists = info && info->is_directory;
+  const std::vector<int64_t> steps = list_steps(folder);
+  for (auto number = steps.rbegin(); number != steps.rend(); ++number) {
+    Step step = classify_step(folder, *number, *number == 0 ? std::vector<std::string>{} : parts);
+    if (step.kind == Step::Kind::kFull) {
+      survey.newest = std::move(step);
+      return survey;
+    }
+    survey.passed_over.push_back(std::move(step));
+  }
+  return survey;
+}
+
+bool is_own(const Checkpoint& checkpoint) { return checkpoint.catalog().find_object(kRunKey).has_value(); }
+
+}  // namespace milepost::manager
