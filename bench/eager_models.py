@@ -83,12 +83,14 @@ class Experts(nn.Module):
         self.w1, self.w3 = (nn.Parameter(torch.randn(experts, hidden, dim) * 0.02) for _ in range(2))
         self.w2 = nn.Parameter(torch.randn(experts, dim, hidden) * 0.02)
         self.register_buffer("bias", torch.zeros(experts))
+        self.counts = 0
 
     def forward(self, x_BLD):
         x_TD = x_BLD.flatten(0, 1)
         scores_TE = self.gate(x_TD.float()).softmax(-1)
         ids_TK = (scores_TE + self.bias).topk(self.top_k, -1).indices
         slots_TK = scores_TE.gather(1, ids_TK)
+        self.counts = self.counts + ids_TK.flatten().bincount(minlength=len(self.bias)).float()
         narrow_TD, out_TD = x_TD.bfloat16(), torch.zeros_like(x_TD)
         w1, w2, w3 = (w.bfloat16() for w in (self.w1, self.w2, self.w3))
         for expert in range(len(self.bias)):
@@ -97,6 +99,11 @@ class Experts(nn.Module):
             y = F.linear(F.silu(F.linear(x, w1[expert])) * F.linear(x, w3[expert]), w2[expert])
             out_TD = out_TD.index_add(0, tokens, (y.float() * slots_TK[tokens, slots, None]).to(x_TD.dtype))
         return (out_TD + self.shared(x_TD)).view_as(x_BLD)
+
+    def balance(self):
+        delta = 1e-3 * (self.counts.mean() - self.counts).sign()
+        self.bias += delta - delta.mean()
+        self.counts = 0
 
 
 class Block(nn.Module):
@@ -150,6 +157,9 @@ class Trainer:
         loss = F.cross_entropy(logits.float().flatten(0, 1), self.tokens_BL[:, 1:].flatten())
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for layer in self.model.layers:
+            if isinstance(layer.feed_forward, Experts):
+                layer.feed_forward.balance()
         self.optimizer.step()
         self.optimizer.zero_grad()
         return float(loss.detach())

@@ -45,3 +45,29 @@ def multiply_seconds(name, dtype, num_tokens, clock):
         total_seconds += (clock() - start) * count
         total_flops += 6 * num_tokens * inputs * outputs * count
     return total_flops, total_seconds
+
+
+def kept_numbers_per_token(name):
+    """(in the compute dtype, in float32): what a token's backward pass needs of all layers, where norms, rotations and gated products are
+    not kept twice."""
+    score_inputs = {"llama3": 4 * DIM, "deepseek_v3": HEADS * (192 + 192 + 128 + 128) + 576 + 512 + HEADS * 128}[name]
+    dense = {"llama3": 3 * 768, "deepseek_v3": 3 * 1024}[name]
+    around = 4 * DIM  # both inputs of norms and both results
+    if name == "llama3":
+        return LAYERS * (around + score_inputs + dense) + 3 * DIM, LAYERS * HEADS
+    routed = 3 * (DIM + 3 * 256 + DIM)
+    experts = 3 * 2 * 256 + routed / 2  # routed experts compute in bfloat16
+    return LAYERS * (around + score_inputs) + dense + (LAYERS - 1) * experts + 3 * DIM, LAYERS * (HEADS + 8)
+
+
+def memory_bytes(name, dtype, batch, seq_len):
+    """Parameters, gradients and two moments in float32; what is kept; logits of an eighth of the tokens with their gradients; with
+    bfloat16, parameters and gradients in it."""
+    shapes = MODELS[name]
+    count = DIM * VOCABULARY + sum(k * n for k, n in shapes.projections) + (LAYERS - 1) * 8 * 3 * 256 * DIM * (name == "deepseek_v3")
+    size = 2 if dtype == "bfloat16" else 4
+    narrow, wide = kept_numbers_per_token(name)
+    tokens = batch * seq_len
+    activations = tokens * (narrow * size + wide * 4) + 3 * 4 * tokens / 8 * VOCABULARY
+    copies = count * 2 if dtype == "bfloat16" else 0
+    return {"parameters": 4 * count, "gradients": 4 * count, "moments": 8 * count, "activations": activations + copies}
