@@ -100,7 +100,7 @@ void take_out_of_wrapper(Passage& passage, NamedModel* out) {
 std::optional<ChosenModel> try_choose(const Passage& passage, const ModelChoice& choice,
                                       const std::optional<adapt::HfConfig>& config,
                                       std::vector<std::string>* notes) {
-  const bool was_told = choice.model || choice.flavor || choice.config;
+  const bool was_told = choice.model || choice.flavor || choice.config || choice.exact;
   try {
     return choose_model(*passage.checkpoint, passage.tensors, Naming::kNative, choice, config);
   } catch (const ValueError& error) {

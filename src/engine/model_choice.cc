@@ -1,6 +1,7 @@
 // Where the model comes from, first that says something:
 //
-// 1. --flavor (with --model, or the models that have a flavor of that name): the registry's dimensions.
+// 1. Dimensions that the caller has; --flavor (with --model, or the models that have a flavor of that name):
+// the registry's dimensions.
 // 2. The config.json that was named, or that lies beside the source.
 // 3. Names and shapes, where exactly one known flavor fits them.
 //
@@ -129,7 +130,7 @@ std::optional<adapt::HfConfig> find_config(const Checkpoint& source, const Model
   try {
     return adapt::read_hf_config(*text, path);
   } catch (const Error& error) {
-    if (!choice.flavor) throw;  // which says all that is needed but the size of blocks
+    if (!choice.flavor && !choice.exact) throw;  // which says all that is needed but the size of blocks
     notes->push_back(fmt::format("config.json is not used: {}", error.what()));
     return std::nullopt;
   }
@@ -150,13 +151,13 @@ ChosenModel choose_model(const Checkpoint& source, std::span<const int64_t> tens
   }
   ChosenModel out;
   out.map.drop_unknown = choice.drop_unknown;
-  if (choice.flavor) {
-    out.model = registry_model(source, tensors, naming, choice);
+  if (choice.exact || choice.flavor) {
+    out.model = choice.exact ? *choice.exact : registry_model(source, tensors, naming, choice);
     // Heads of another size fit the same shapes, but their rows are in another order.
     const std::string difference = config ? difference_of_sizes(config->model, out.model) : "";
     if (!difference.empty()) {
-      out.notes.push_back(
-          fmt::format("the flavor is taken, although the config.json of the source differs: {}", difference));
+      out.notes.push_back(fmt::format("the {} is taken, although the config.json of the source differs: {}",
+                                      choice.exact ? "configured model" : "flavor", difference));
     }
   } else if (config) {
     out.model = config->model;

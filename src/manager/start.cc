@@ -87,16 +87,20 @@ Start initial_load(const config::Checkpoint& options, const std::string& hf_asse
 
 std::vector<std::string> parts_to_load(const config::Checkpoint& options) {
   const auto& excluded = options.exclude_from_loading;
-  for (const std::string& name : excluded) {
-    const bool is_known = name == "model" || std::find(std::begin(kStateParts), std::end(kStateParts),
-                                                       name) != std::end(kStateParts);
-    if (!is_known) throw ValueError(fmt::format("{} not found in state_dict.", printable(name)));
-  }
   std::vector<std::string> parts;
   for (std::string_view part : kStateParts) {
     if (std::find(excluded.begin(), excluded.end(), part) == excluded.end()) parts.emplace_back(part);
   }
   return parts;
+}
+
+void check_excluded(const config::Checkpoint& options) {
+  for (const std::string& name : options.exclude_from_loading) {
+    const auto* const end = std::end(kStateParts);
+    if (name != "model" && std::find(std::begin(kStateParts), end, name) == end) {
+      throw ValueError(fmt::format("{} not found in state_dict.", printable(name)));
+    }
+  }
 }
 
 Start choose_start(const config::Checkpoint& options, const std::string& folder,

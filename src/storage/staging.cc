@@ -28,11 +28,13 @@ namespace {
 
 constexpr int kLockAttempts = 100;
 constexpr size_t kHashDigits = 16;
-constexpr std::string_view kLockName = "lock", kDataName = "data", kOldName = "old", kJournalName = "journal";
+constexpr std::string_view kStagingPrefix = ".milepost-staging-";
+constexpr std::string_view kLockName = "lock", kDataName = "data", kOldName = "old", kJournalName = "journal",
+                           kRemovedName = "removed";
 
 std::string staging_folder(const std::string& final_path) {
   const std::string hash = to_hex(sha256(as_bytes(base_name(final_path))));
-  const std::string name = ".milepost-staging-" + hash.substr(0, kHashDigits);
+  const std::string name = std::string(kStagingPrefix) + hash.substr(0, kHashDigits);
   return join_path(parent_path(final_path), name);
 }
 
@@ -167,6 +169,41 @@ void StagedOutput::State::publish() {
     }
   }
   storage->sync_directory(parent);
+}
+
+void StagedOutput::remove(const std::shared_ptr<Storage>& storage, const std::string& final_path) {
+  State state{storage, final_path, Kind::kDirectory, true, false};
+  state.take_lock();
+  try {
+    state.settle();
+    if (storage->stat(final_path)) storage->rename(final_path, join_path(state.folder, kRemovedName));
+  } catch (const Error&) {
+    state.finish();
+    throw;
+  }
+  state.finish();
+}
+
+int remove_stale_staging(const std::shared_ptr<Storage>& storage, const std::string& folder) {
+  int removed = 0;
+  for (const FileInfo& entry : storage->list(folder)) {
+    const std::string path = join_path(folder, entry.name);
+    if (!entry.is_directory || !entry.name.starts_with(kStagingPrefix)) continue;
+    const std::string lock_path = join_path(path, kLockName);
+    std::unique_ptr<FileLock> lock;
+    try {
+      lock = storage->try_lock(lock_path);
+    } catch (const StorageError& error) {
+      if (error.code() != ErrorCode::kNotFound) throw;  // its holder has just finished
+    }
+    if (lock == nullptr || storage->stat(join_path(path, kOldName))) continue;
+    for (const FileInfo& inner : storage->list(path)) {
+      if (inner.name != kLockName) storage->remove_tree(join_path(path, inner.name));
+    }
+    storage->remove_file(lock_path);
+    removed += storage->remove_directory(path) ? 1 : 0;
+  }
+  return removed;
 }
 
 StagedOutput::StagedOutput(std::shared_ptr<Storage> storage, std::string final_path, Kind kind,

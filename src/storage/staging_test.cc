@@ -458,5 +458,23 @@ TEST(StagingOnPosix, ProcessesKilledAtAnyMomentLeaveAWholeOutput) {
             below("out", {{"a.distcp", "99.0"}, {"b.distcp", "99.0"}}));
 }
 
+TEST(StagedOutput, RemovesAnOutputAndWhatARemovalLeft) {
+  const auto storage = memory_storage();
+  make_folder(*storage, "/step-1", kOld);
+  StagedOutput::remove(storage, "/step-1");
+  EXPECT_EQ(all(*storage), Content{});
+  StagedOutput::remove(storage, "/step-1");
+  EXPECT_EQ(all(*storage), Content{});
+
+  make_folder(*storage, "/.milepost-staging-0123", {{"removed/", ""}, {"removed/.metadata", "x"}});
+  make_folder(*storage, "/.milepost-staging-4567", {{"data/", ""}, {"data/__0_0.distcp", "x"}});
+  make_folder(*storage, "/.milepost-staging-89ab", {{"old/", ""}, {"old/.metadata", "x"}});
+  const StagedOutput alive(storage, "/step-2", Kind::kDirectory, false);
+  EXPECT_EQ(remove_stale_staging(storage, "/"), 2);
+  EXPECT_FALSE(storage->stat("/.milepost-staging-0123"));
+  EXPECT_TRUE(storage->stat("/.milepost-staging-89ab/old/.metadata"));
+  EXPECT_TRUE(storage->stat(alive.path()));
+}
+
 }  // namespace
 }  // namespace milepost

@@ -29,6 +29,8 @@ namespace milepost {
 struct ModelChoice {
   std::optional<std::string> model, flavor;  // "deepseek_v3", "671B"
   std::optional<std::string> config;         // path of a config.json, or of a folder that holds one
+  // The dimensions themselves, which then win over every config.json, in place of the three above.
+  std::optional<flavor::Model> exact;
   // Multi-token prediction stages to take over; those beyond are left out. Default: as the flavor or the
   // config.json says, and more than that in the checkpoint is an error.
   std::optional<int64_t> mtp_layers;

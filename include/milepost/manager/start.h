@@ -26,9 +26,11 @@ struct Start {
   std::vector<Message> messages;  // for the log, before anything is loaded
 };
 
-// Those of kStateParts that a full load takes: all but exclude_from_loading. Throws ValueError for an
-// excluded name that is no part of the state ("X not found in state_dict.").
+// Those of kStateParts that a full load takes: all but exclude_from_loading.
 std::vector<std::string> parts_to_load(const config::Checkpoint& options);
+// Throws ValueError for an excluded name that is no part of the state ("X not found in state_dict.").
+// TorchTitan asks at full loads only.
+void check_excluded(const config::Checkpoint& options);
 
 // `load_step`: -1 for the newest, else exactly that one. Throws StorageError kNotFound for a step of an
 // absent folder; ValueError when the folder holds complete checkpoints but none to go on from, and no initial

@@ -19,6 +19,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "milepost/storage/storage.h"
 
@@ -68,9 +69,19 @@ class StagedOutput {
   // the next run tries again. Durability: after return the output survives a power cut.
   void commit();
 
+  // Removes an output so that a kill at any point leaves it whole or gone, and debris that the next
+  // StagedOutput at this name, or remove_stale_staging(), removes. Absent: no error. Throws StorageError,
+  // kLocked when another process writes there.
+  static void remove(const std::shared_ptr<Storage>& storage, const std::string& final_path);
+
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Removes the staging folders in `folder` that dead processes left, whatever their final names; returns how
+// many. Those that live processes hold stay; so do those that hold an output moved aside (see 3), which only
+// the next StagedOutput at its name can put back. Throws StorageError.
+int remove_stale_staging(const std::shared_ptr<Storage>& storage, const std::string& folder);
 
 }  // namespace milepost

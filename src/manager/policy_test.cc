@@ -1,0 +1,105 @@
+#include "milepost/manager/policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "milepost/base/error.h"
+
+namespace milepost::manager {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+config::Checkpoint enabled(int64_t interval) {
+  config::Checkpoint options;
+  options.enable = true;
+  options.interval = interval;
+  return options;
+}
+
+TEST(Policy, SavesAtIntervalsAndAtTheEnd) {
+  const config::Checkpoint options = enabled(10);
+  EXPECT_FALSE(should_save(options, 1, false));
+  EXPECT_FALSE(should_save(options, 9, false));
+  EXPECT_TRUE(should_save(options, 10, false));
+  EXPECT_TRUE(should_save(options, 13, true));
+  EXPECT_TRUE(should_save(options, 0, true));  // a seed checkpoint
+}
+
+TEST(Policy, SavesTheFirstStepWhenAsked) {
+  config::Checkpoint options = enabled(10);
+  options.enable_first_step_checkpoint = true;
+  EXPECT_TRUE(should_save(options, 1, false));
+  EXPECT_FALSE(should_save(options, 2, false));
+}
+
+TEST(Policy, NeverSavesWhenOffOrOnlyLoading) {
+  config::Checkpoint options = enabled(1);
+  options.load_only = true;
+  options.enable_first_step_checkpoint = true;
+  EXPECT_FALSE(should_save(options, 1, false));
+  EXPECT_FALSE(should_save(options, 5, true));
+  options.load_only = false;
+  options.enable = false;
+  EXPECT_FALSE(should_save(options, 5, true));
+}
+
+TEST(Policy, KeepsTheNewest) {
+  const std::vector<int64_t> steps = {30, 0, 9, 10};
+  EXPECT_THAT(steps_to_remove(steps, 2), ElementsAre(0, 9));
+  EXPECT_THAT(steps_to_remove(steps, 4), IsEmpty());
+  EXPECT_THAT(steps_to_remove(steps, 9), IsEmpty());
+  EXPECT_THAT(steps_to_remove(steps, 0), IsEmpty());
+}
+
+TEST(Policy, JoinsFolders) {
+  config::Trainer config;
+  config.dump_folder = "out/";
+  config.checkpoint.folder = "checkpoint/";
+  EXPECT_EQ(checkpoint_folder(config), "out/checkpoint");
+  config.checkpoint.folder = "/elsewhere";
+  EXPECT_EQ(checkpoint_folder(config), "/elsewhere");
+  config.checkpoint.folder = "s3://bucket/run";
+  EXPECT_EQ(checkpoint_folder(config), "s3://bucket/run");
+  EXPECT_EQ(step_path("out/checkpoint", 7), "out/checkpoint/step-7");
+}
+
+std::string refusal(const config::Trainer& config) {
+  try {
+    check_supported(config);
+  } catch (const ValueError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Policy, RefusesWhatThisVersionHasNot) {
+  config::Trainer config;
+  config.checkpoint = enabled(10);
+  EXPECT_EQ(refusal(config), "");
+  config.checkpoint.extensions.verify_hash_manifest = true;
+  EXPECT_THAT(refusal(config), HasSubstr("verify_hash_manifest"));
+  config.checkpoint.extensions.verify_hash_manifest = false;
+  config.checkpoint.folder = "s3://bucket/run";
+  EXPECT_THAT(refusal(config), HasSubstr("checkpoint.folder"));
+  config.checkpoint.enable = false;
+  EXPECT_EQ(refusal(config), "");
+  config.ema_weights.enable = true;
+  EXPECT_THAT(refusal(config), HasSubstr("ema_weights"));
+}
+
+TEST(Policy, SaysWhatItDoesInsteadOfSavingInTheBackground) {
+  config::Trainer config;
+  config.checkpoint = enabled(10);
+  EXPECT_THAT(check_supported(config), IsEmpty());
+  config.checkpoint.async_mode = "async";
+  const std::vector<Message> messages = check_supported(config);
+  ASSERT_EQ(messages.size(), 1);
+  EXPECT_TRUE(messages[0].is_warning);
+  EXPECT_THAT(messages[0].text, HasSubstr("async_mode=async"));
+}
+
+}  // namespace
+}  // namespace milepost::manager

@@ -1,0 +1,153 @@
+#include "milepost/manager/start.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "milepost/base/error.h"
+#include "milepost/config/registry.h"
+
+namespace milepost::manager {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Kind = Step::Kind;
+using Source = Start::Source;
+
+const std::string kFolder = "/run/checkpoint";
+
+Survey own(int64_t step) {
+  Survey found;
+  found.folder_exists = true;
+  found.newest = Step{step, Kind::kFull, ""};
+  return found;
+}
+
+Start start_of(const config::Checkpoint& options, int64_t load_step, const Survey& found) {
+  return choose_start(options, kFolder, "/assets", load_step, found);
+}
+
+std::string text_of(const Start& start) {
+  std::string text;
+  for (const Message& message : start.messages) text += message.text + "\n";
+  return text;
+}
+
+TEST(Start, IsFreshWithoutAnything) {
+  const Start start = start_of({}, -1, {});
+  EXPECT_EQ(start.source, Source::kFresh);
+  EXPECT_THAT(text_of(start), HasSubstr("this is a fresh start"));
+}
+
+TEST(Start, OwnFolderWinsOverTheInitialPath) {
+  config::Checkpoint options;
+  options.initial_load_path = "/weights";
+  const Start start = start_of(options, -1, own(20));
+  EXPECT_EQ(start.source, Source::kOwnStep);
+  EXPECT_EQ(start.path, "/run/checkpoint/step-20");
+  EXPECT_FALSE(start.model_only);
+  EXPECT_THAT(text_of(start), HasSubstr("/weights is ignored"));
+}
+
+TEST(Start, StepZeroIsTheModelOnly) { EXPECT_TRUE(start_of({}, -1, own(0)).model_only); }
+
+TEST(Start, ANamedStepIsTakenAsItIs) {
+  Survey found;
+  found.folder_exists = true;
+  const Start start = start_of({}, 7, found);
+  EXPECT_EQ(start.path, "/run/checkpoint/step-7");
+  EXPECT_EQ(start.step, 7);
+}
+
+TEST(Start, ANamedStepNeedsTheFolder) {
+  try {
+    start_of({}, 5, {});
+    FAIL();
+  } catch (const StorageError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+    EXPECT_THAT(error.what(), HasSubstr("--checkpoint.load_step=5 not found because checkpoint.folder "
+                                        "/run/checkpoint does not exist"));
+  }
+}
+
+TEST(Start, InitialPathsBringTheirOptions) {
+  config::Checkpoint options;
+  options.initial_load_path = "/weights";
+  Start start = start_of(options, -1, {});
+  EXPECT_EQ(start.source, Source::kInitialPath);
+  EXPECT_TRUE(start.model_only);
+  EXPECT_FALSE(start.from_hf);
+  options.initial_load_in_hf = options.initial_load_in_hf_quantized = true;
+  start = start_of(options, -1, {});
+  EXPECT_TRUE(start.from_hf && start.quantised);
+  EXPECT_THAT(text_of(start),
+              HasSubstr("Loading from HF safetensors from --checkpoint.initial_load_path: /weights"));
+  options.initial_load_model_only = false;
+  EXPECT_THROW(start_of(options, -1, {}), config::LaunchError);
+}
+
+TEST(Start, HuggingFaceWeightsMayLieAmongTheAssets) {
+  config::Checkpoint options;
+  options.initial_load_in_hf = true;
+  const Start start = start_of(options, -1, {});
+  EXPECT_EQ(start.source, Source::kHfAssets);
+  EXPECT_EQ(start.path, "/assets");
+  EXPECT_THROW(choose_start(options, kFolder, "", -1, {}), config::LaunchError);
+}
+
+TEST(Start, SaysWhyNewerStepsAreNotTaken) {
+  Survey found = own(10);
+  found.passed_over = {{30, Kind::kModelOnly, "it holds no optimizer"}};
+  const Start start = start_of({}, -1, found);
+  ASSERT_FALSE(start.messages.empty());
+  EXPECT_TRUE(start.messages[0].is_warning);
+  EXPECT_EQ(start.messages[0].text, "step-30 is not resumed from: it holds no optimizer");
+}
+
+TEST(Start, DoesNotBeginAnewBesideFinishedWork) {
+  Survey found;
+  found.folder_exists = true;
+  found.passed_over = {{30, Kind::kModelOnly, "it holds no optimizer"}};
+  try {
+    start_of({}, -1, found);
+    FAIL();
+  } catch (const ValueError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("step-30: it holds no optimizer"));
+  }
+  config::Checkpoint options;
+  options.initial_load_path = "/weights";
+  EXPECT_EQ(start_of(options, -1, found).source, Source::kInitialPath);
+  found.passed_over[0].kind = Kind::kIncomplete;
+  EXPECT_EQ(start_of({}, -1, found).source, Source::kFresh);
+}
+
+TEST(Start, MustBeAFolder) {
+  Start start;
+  start.path = "/no/such/folder";
+  EXPECT_NO_THROW(require_present(start));
+  start.source = Source::kOwnStep;
+  EXPECT_THROW(require_present(start), StorageError);
+  start.source = Source::kInitialPath;
+  EXPECT_THROW(require_present(start), ValueError);
+  start.source = Source::kHfAssets;
+  EXPECT_THROW(require_present(start), ValueError);
+}
+
+TEST(Start, ExcludedPartsAreNotLoaded) {
+  config::Checkpoint options;
+  options.exclude_from_loading = {"lr_scheduler", "dataloader"};
+  EXPECT_NO_THROW(check_excluded(options));
+  EXPECT_THAT(parts_to_load(options), ElementsAre("optimizer", "train_state"));
+  for (const char* name : {"data_loader", ""}) {
+    options.exclude_from_loading = {name};
+    try {
+      check_excluded(options);
+      FAIL();
+    } catch (const ValueError& error) {
+      EXPECT_EQ(error.summary(), std::string(name) + " not found in state_dict.");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace milepost::manager
