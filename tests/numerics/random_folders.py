@@ -41,7 +41,7 @@ def deepseek_v3(rng):
             "dense_hidden_dim": rng.choice([8, 30, 64]), "moe_hidden_dim": rng.choice([8, 16, 24]), "num_experts": experts,
             "num_shared_experts": rng.choice([1, 2, 3]), "router_top_k": rng.randint(1, min(4, experts - 1)),
             "router_score_func": rng.choice(["softmax", "sigmoid"]), "router_route_norm": rng.random() < 0.5,
-            "router_route_scale": rng.choice([1.0, 2.5]), "load_balance_coeff": rng.choice([1e-3, 1e-3, 2e-2]),
+            "router_route_scale": rng.choice([1.0, 2.5]), "load_balance_coeff": rng.choice([1e-3, 1e-3, 2e-2, None]),
             "num_mtp_layers": rng.choice([0, 0, 1, 2])}
     if is_grouped:
         arch |= {"router_num_expert_groups": groups, "router_num_limited_groups": limited,
@@ -104,8 +104,9 @@ def swiglu_shapes(name, dim, hidden):
 def expert_shapes(name, a):
     wide, narrow = (a["num_experts"], a["moe_hidden_dim"], a["dim"]), (a["num_experts"], a["dim"], a["moe_hidden_dim"])
     inner = f"{name}.routed_experts.inner_experts"
+    bias = {} if a["load_balance_coeff"] is None else {f"{name}.expert_bias_E": (a["num_experts"],)}
     return {f"{inner}.w1_EFD": wide, f"{inner}.w2_EDF": narrow, f"{inner}.w3_EFD": wide,
-            f"{name}.router.gate.weight": (a["num_experts"], a["dim"]), f"{name}.expert_bias_E": (a["num_experts"],),
+            f"{name}.router.gate.weight": (a["num_experts"], a["dim"]), **bias,
             **swiglu_shapes(f"{name}.shared_experts", a["dim"], a["moe_hidden_dim"] * a["num_shared_experts"])}
 
 

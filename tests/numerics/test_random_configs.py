@@ -39,7 +39,7 @@ def test_seeds_cover_what_models_may_have():
                    any(a.get("n_kv_heads") not in (None, a["n_heads"]) for a in archs if "n_kv_heads" in a),
                    any(a["n_dense_layers"] == 0 for a in experts), any(a.get("n_dense_layers") == a["n_layers"] for a in archs),
                    {a["num_mtp_layers"] for a in experts} == {0, 1, 2}, {a["router_score_func"] for a in experts} == {"softmax", "sigmoid"},
-                   any("router_num_expert_groups" in a for a in experts), any(a["q_lora_rank"] == 0 for a in experts),
+                   any("router_num_expert_groups" in a for a in experts), any(a["load_balance_coeff"] is None for a in experts), any(a["q_lora_rank"] == 0 for a in experts),
                    any(v["train"]["seq_len"] % 2 for v in variants), any(v["train"]["global_batch_size"] > v["train"]["local_batch_size"]
                                                                          for v in variants),
                    {v["rope"].get("scaling") for v in variants} == {None, "llama", "yarn"}]:
