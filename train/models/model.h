@@ -24,20 +24,29 @@ namespace milepost::train {
 struct Block {
   std::string name;  // "layers.0"
   std::vector<Parameter*> parameters;
+  bool is_layer = false;  // worth recomputing
 };
 
-// Runs blocks. The one-process form casts parameters to the compute dtype and recomputes as activation
-// checkpointing asks; sharded data parallelism is another.
+// Runs blocks. `forward` is a pure function of its inputs and the block's parameters: it may run twice, so
+// what should count once (tokens of experts) is among its results. The one-process form casts parameters to
+// the compute dtype and recomputes as activation checkpointing asks; sharded data parallelism is another.
 class Execution {
  public:
   using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
   virtual ~Execution() = default;
   // The result of forward(inputs), with every `compute` of block.parameters valid inside it (and again
-  // whenever forward is repeated for the backward pass). `inputs` and results may be undefined tensors.
+  // whenever forward is repeated for the backward pass). All tensors are defined; gradients flow to the first
+  // result only.
   virtual std::vector<at::Tensor> run(const Block& block, const std::vector<at::Tensor>& inputs,
                                       const Forward& forward) = 0;
 };
-// One process. `compute_dtype` applies to trainable parameters.
+// One process. `compute_dtype` applies to trainable parameters; gradients arrive in Parameter::local's dtype.
+//   none       keeps what the operations keep
+//   full       keeps the inputs of a block of `layers`, and runs it again for the backward pass
+//   selective  keeps the results of matrix products and of attention, which cost most to make, and makes
+//   norms and
+//              gated activations between them again (see recomputed_products)
+//   memory-budget  is refused with a ValueError: it needs a compiler that weighs what to keep
 std::unique_ptr<Execution> make_local_execution(at::ScalarType compute_dtype,
                                                 const config::ActivationCheckpoint& recompute);
 
@@ -67,15 +76,24 @@ class Model {
   const std::vector<Block*>& blocks() const { return blocks_; }
   // Empty for dense models.
   virtual std::vector<ExpertLoad*> expert_loads() { return {}; }
+  // Sees intermediate values of forward passes by name, detached: "hidden.layers.0" (what a layer gave), and
+  // of a mixture of experts "router.layers.1.expert_ids", ".weights", ".scores", each [T, K] or [T, E].
+  // Empty: nobody looks, and it costs nothing. With recomputation values are shown again.
+  using Observer = std::function<void(const std::string& name, const at::Tensor& value)>;
+  void observe(Observer observer) { observer_ = std::move(observer); }
 
   // What the output layer reads, [B, L, D] in the compute dtype: after the final norm, then one for each
   // multi-token prediction depth. Throws ValueError when L exceeds the RoPE table.
   virtual std::vector<at::Tensor> hidden(const Batch& batch, Execution& execution, bool training) = 0;
   // The output layer on hidden states [..., D] -> [..., V] in the compute dtype. Call inside run_head.
   virtual at::Tensor logits(const at::Tensor& hidden) = 0;
-  // Runs `forward` with the output layer's parameters available.
-  virtual std::vector<at::Tensor> run_head(Execution& execution, const std::vector<at::Tensor>& inputs,
-                                           const Execution::Forward& forward) = 0;
+  // The output layer's parameters.
+  virtual const Block& head() const = 0;
+  // Runs `forward` with them available.
+  std::vector<at::Tensor> run_head(Execution& execution, const std::vector<at::Tensor>& inputs,
+                                   const Execution::Forward& forward) {
+    return execution.run(head(), inputs, forward);
+  }
 
   // Memory for all parameters, unset, `dtype` for trainable ones; at::kMeta allocates none.
   void allocate(at::ScalarType dtype, at::Device device);
@@ -86,13 +104,13 @@ class Model {
   Model() = default;
   std::vector<Parameter*> parameters_;
   std::vector<Block*> blocks_;
+  Observer observer_;
 };
 
 // The model of a configuration: dimensions, options, overrides, sequence length (for the RoPE table and its
 // check, ValueError), kind of loss. Allocates nothing.
 struct ModelOptions {
   int64_t seq_len = 0;
-  bool fp32_experts = false;  // routed experts in the compute dtype; default: bfloat16, as TorchTitan
   bool force_load_balance = false;
   int64_t global_batch_size = 1;  // sequences, for the sequence-wise loss
 };

@@ -21,7 +21,6 @@ struct Init {
     kNormal,       // mean 0, `std`
     kTruncNormal,  // the same, drawn again outside [low, high] (absolute values, not multiples of std)
     kUniform,      // [low, high)
-    kNone,         // starts as another parameter does (tied weights)
   };
   Kind kind = Kind::kZeros;
   double std = 0, low = -2, high = 2;
@@ -49,7 +48,10 @@ struct Parameter {
   Init init;
   bool trainable = true;         // else a buffer: no gradient, no optimizer state
   bool saved = true;             // part of checkpoints
-  std::vector<SavedPart> parts;  // empty: stored under `name`
+  std::vector<SavedPart> parts;  // empty: stored under `name`. An optimizer's moments never are in parts.
+  // Second name under which a checkpoint's model holds the same values: "lm_head.weight" of tied embeddings.
+  // Written besides `name`, not read back; an optimizer knows `name` only. Empty: none.
+  std::string tied_name;
 
   // Which part of `shape` this rank holds. One process: an empty mesh, everything.
   Mesh mesh;

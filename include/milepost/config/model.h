@@ -23,6 +23,7 @@ MILEPOST_CONFIG(ModelOptions, "The model beside its dimensions.",
   (Choice<kAttentionBackends>, attn_backend, "flex", "Attention kernel. All compute causal attention within documents.", kFileOnly)
   (std::optional<double>, load_balance_coeff, 1e-3, "Speed at which expert biases even out the load; None: no biases.", kFileOnly)
   (std::optional<double>, aux_loss_coeff, std::nullopt, "Weight of the sequence-wise load-balance loss that later TorchTitan adds (there 1e-3); None: no such loss, as in 0.3.0.", kOurs)
+  (bool, fp32_experts, false, "Compute routed experts in the compute dtype instead of bfloat16.", kOurs)
   (Choice<kExpertDispatchers>, moe_comm_backend, "all_to_all", "How tokens reach experts on other ranks.", kFileOnly)
   (std::optional<double>, non_blocking_capacity_factor, std::nullopt, "Room for tokens at each expert, for hybridep without waiting for the host.", kFileOnly)
   (Strings, extras, {}, "What some registry entries use and this version has not, such as float8; they are refused when a run starts.", kOurs | kFileOnly))
