@@ -1,6 +1,6 @@
 // How a command line is read, after TorchTitan:
-//  1. --module, --config, --config-file, --dry-run and --count-tokens are taken out; the entry's values are
-//  made and checked, and the file
+//  1. --module, --config, --config-file, --dry-run, --count-tokens and --generate are taken out; the entry's
+//  values are made and checked, and the file
 //     is put on top.
 //  2. The other words are read from left to right: flags with their values, one subcommand, its flags. A
 //  choice
@@ -28,18 +28,18 @@ using Arguments = std::span<const std::string>;
 
 // What is taken out of the line before anything else.
 struct Source {
-  std::optional<std::string> module, entry, config_file;
+  std::optional<std::string> module, entry, config_file, generate;
   bool wants_help = false, wants_list = false, dry_run = false, count_tokens = false;
   std::vector<std::string> rest;
 };
 
 Source take_source(Arguments arguments) {
   Source source;
-  const std::pair<std::string, std::optional<std::string>*> flags[] = {
-      {"--module", &source.module},
-      {"--config", &source.entry},
-      {"--config-file", &source.config_file},
-      {"--config_file", &source.config_file}};
+  const std::pair<std::string, std::optional<std::string>*> flags[] = {{"--module", &source.module},
+                                                                       {"--config", &source.entry},
+                                                                       {"--config-file", &source.config_file},
+                                                                       {"--config_file", &source.config_file},
+                                                                       {"--generate", &source.generate}};
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
     bool taken = false;
@@ -265,6 +265,10 @@ Launch parse_command_line(std::span<const std::string> arguments, const Machine&
   if (!words.unknown().empty()) throw unknown_words(words.unknown(), words.subcommand(), defaults);
   set_and_validate(words, machine, &launch);
   if (source.count_tokens) launch.action = Launch::Action::kCountTokens;
+  if (source.generate) {
+    launch.action = Launch::Action::kGenerate;
+    launch.text = *source.generate;
+  }
   if (source.dry_run) launch.action = Launch::Action::kDryRun;
   return launch;
 }

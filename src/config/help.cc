@@ -23,6 +23,9 @@ void add_own_flags(Box* box) {
   add("--dry-run",
       "Check the configuration, print and save it where that is asked for, and exit without training.");
   add("--count-tokens", "Read the data that training would read, log tokens and rate, and exit.");
+  add("--generate TEXT",
+      "Continue the text with the weights that checkpoint.initial_load_path or the own folder holds, print "
+      "it, and exit.");
   add("--list-configs", "Print modules, entries and what each needs, and exit.");
 }
 

@@ -36,7 +36,9 @@ key.
 
 **Without training.** `--dry-run` checks the configuration, prints and saves it where that is asked for, and exits
 with 0. `--count-tokens` reads the text that training would read, with this rank's share of it, and logs tokens and
-their rate. `--comm.mode local_tensor` (COMM_MODE of the launcher) checks and exits with 0 as well; `fake_backend` stands
+their rate. `--generate TEXT` prints the text and its continuation by the model: the weights of
+`checkpoint.initial_load_path` (DCP or Hugging Face), else the newest ones of the run's own folder, else those beside
+the tokenizer. `--comm.mode local_tensor` (COMM_MODE of the launcher) checks and exits with 0 as well; `fake_backend` stands
 for NGPU ranks in one process.
 
 **Not as in TorchTitan.** Conditions on CUDA graphs do not apply, since Milepost captures none. Integers have 64 bits.

@@ -35,9 +35,9 @@ class Checkpointer {
   // written. After an error the older checkpoints are intact, and none lies at this step's name.
   // Durability: after return the checkpoint survives a power cut.
   bool save(int64_t step, bool last_step);
-  // Saves the full state whatever the interval, for a run that is asked to stop after `step`; not where that
-  // step is saved already, nor with load_only or without checkpointing. Returns whether the step can be resumed.
-  bool save_now(int64_t step);
+  // Saves the full state whatever the interval, for a run that ends early (a signal), unless this step has
+  // been saved. As save() otherwise.
+  bool save_before_end(int64_t step);
   // Before the optimizer changes parameters: waits until a save no longer reads them.
   void wait_for_staging();
   // Ends what runs in the background.

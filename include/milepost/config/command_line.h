@@ -7,9 +7,9 @@
 // Flags name a field, with - or _; a bool has a second flag with `no-` before its last word and takes no
 // value;
 // `--flag=value` and `--flag value` mean the same; the last one counts. --module, --config and --config-file
-// may stand anywhere, and so may --dry-run, which asks to stop before training, and --count-tokens, which
-// asks to read the data only. The subcommand `activation-checkpoint:POLICY` comes after all other flags, and
-// its own follow.
+// may stand anywhere, and so may --dry-run, which asks to stop before training, --count-tokens, which asks to
+// read the data only, and --generate TEXT, which asks for the text's continuation. The subcommand
+// `activation-checkpoint:POLICY` comes after all other flags, and its own follow.
 //
 // Nothing here prints or ends the process, and no state is kept: any thread may call it.
 #pragma once
@@ -37,9 +37,9 @@ class UsageError : public ValueError {
 };
 
 struct Launch {
-  enum class Action : uint8_t { kTrain, kDryRun, kCountTokens, kPrintText };
+  enum class Action : uint8_t { kTrain, kDryRun, kCountTokens, kGenerate, kPrintText };
   Action action = Action::kTrain;
-  std::string text;           // kPrintText: help or list, for standard output
+  std::string text;           // kPrintText: help or list, for standard output; kGenerate: the prompt
   std::string module, entry;  // the registry entry, by its short names
   Trainer trainer;            // merged and validated
   Warnings warnings;

@@ -153,6 +153,10 @@ MILEPOST_CONFIG(Debug, "Seeds, determinism and what helps to look inside.",
 MILEPOST_CONFIG(Override, "Replacements of parts of the model.",
   (OverrideImports, imports, {}, "Targets module.function, separated by spaces or commas; target={json object} hands arguments over. Milepost knows the three fused ones of TorchTitan, which change neither names nor results."))
 
+MILEPOST_CONFIG(Generation, "Text from a model's weights, for --generate.",
+  (int64_t, max_new_tokens, 64, "Tokens after the prompt, at most; fewer where the tokenizer's end-of-text token comes.")
+  (double, temperature, 0.0, "0: always the likeliest token; else tokens are drawn, the more freely the higher it is."))
+
 MILEPOST_CONFIG(CrossEntropyLoss, "Cross-entropy over the whole vocabulary.",
   (std::optional<int64_t>, global_vocab_size, std::nullopt, "Size of the vocabulary over all tensor-parallel ranks."))
 

@@ -20,6 +20,7 @@ namespace milepost::config {
 MILEPOST_CONFIG(Trainer, "",
   (std::string, hf_assets_path, "./tests/assets/tokenizer", "Folder with the tokenizer and, for some uses, Hugging Face weights.")
   (std::string, dump_folder, "./outputs", "Folder of everything that a run writes.")
+  (std::string, device, "auto", "Where to compute: cpu, cuda or cuda:N; auto: cuda where this libtorch has it and there is such a device, else cpu.", kOurs)
   (Model, model, {}, "")
   (Profiler, profiler, {}, "")
   (Metrics, metrics, {}, "")
@@ -37,6 +38,7 @@ MILEPOST_CONFIG(Trainer, "",
   (Validator, validator, {}, "")
   (Debug, debug, {}, "")
   (Override, override, {}, "")
+  (Generation, generation, {}, "", kOurs)
   (Loss, loss, {}, ""))
 // clang-format on
 

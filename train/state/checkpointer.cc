@@ -1,0 +1,257 @@
+// A save is the engine's four steps in a staging folder beside the final one: propose (job_snapshot), decide
+// (plan_global), write, publish. A load is: choose (manager/start), compare, fill (job_load).
+#include "train/state/checkpointer.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "milepost/base/error.h"
+#include "milepost/engine/convert.h"
+#include "milepost/engine/save.h"
+#include "milepost/manager/entries.h"
+#include "milepost/manager/start.h"
+#include "milepost/storage/staging.h"
+#include "train/state/job_load.h"
+#include "train/state/job_snapshot.h"
+#include "train/state/run_record.h"
+
+namespace milepost::train {
+namespace {
+
+using manager::Message;
+using manager::Start;
+
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+void make_folders(Storage& storage, const std::string& path) {
+  if (storage.stat(path)) return;
+  const std::string parent = parent_path(path);
+  if (parent != path) make_folders(storage, parent);
+  storage.make_directory(path);
+}
+
+DType export_dtype(const config::Checkpoint& options) {
+  if (options.export_dtype == "float16") return DType::kFloat16;
+  return options.export_dtype == "bfloat16" ? DType::kBFloat16 : DType::kFloat32;
+}
+
+// Where torch's own loading into nested dictionaries finds the entries, and torch's order of them.
+void describe_as_torch(const std::vector<LocalPlan>& plans, GlobalPlan* plan) {
+  const std::vector<std::string> names = order_of_proposals(plans);
+  for (const std::string& name : names) plan->catalog.set_path(name, manager::entry_path(name));
+  plan->catalog.set_order(names);
+}
+
+void write_dcp(const StorageLocation& destination, const Snapshot& snapshot) {
+  const std::vector<LocalPlan> plans = {snapshot.plan};
+  GlobalPlan plan = plan_global(plans);
+  describe_as_torch(plans, &plan);
+  StagedOutput staged(destination.storage, destination.path, StagedOutput::Kind::kDirectory, true);
+  const std::vector<RankResult> results = {
+      write_rank(*destination.storage, staged.path(), plan, 0, snapshot.checkpoint, {})};
+  write_metadata_file(*destination.storage, staged.path(), plan, results, base_name(destination.path), true);
+  staged.commit();
+}
+
+}  // namespace
+
+struct Checkpointer::Parts {
+  const config::Trainer& config;
+  const Job job;
+  const LogLine log_line;
+  const config::Checkpoint& options = config.checkpoint;
+  const StorageLocation folder = resolve_location(manager::checkpoint_folder(config));
+  int64_t saved_step = -1;
+
+  void log(const std::string& text) const {
+    if (log_line) log_line(false, text);
+  }
+  void warn(const std::string& text) const {
+    if (log_line) log_line(true, text);
+  }
+  void log_all(const std::vector<Message>& messages) const {
+    for (const Message& message : messages) message.is_warning ? warn(message.text) : log(message.text);
+  }
+
+  void remove_debris() const;
+  std::vector<std::string> parts_of_job() const;
+  void load_from(const Start& start) const;
+  StorageLocation step_location(int64_t step) const {
+    return {folder.storage, manager::step_path(folder.path, step)};
+  }
+  void save_full(int64_t step);
+  void save_model(int64_t step);
+  void save_last(int64_t step);
+  void remove_old() const;
+  void remove_step(int64_t step) const;
+};
+
+// Of saves that a kill interrupted. A failure costs nothing but room.
+void Checkpointer::Parts::remove_debris() const {
+  try {
+    const int count = remove_stale_staging(folder.storage, folder.path);
+    if (count > 0) log(fmt::format("Removed what {} interrupted saves left in {}", count, folder.path));
+  } catch (const Error& error) {
+    warn(
+        fmt::format("What interrupted saves left in {} could not be removed: {}", folder.path, error.what()));
+  }
+}
+
+std::vector<std::string> Checkpointer::Parts::parts_of_job() const {
+  std::vector<std::string> parts = manager::parts_to_load(options);
+  if (job.optimizer == nullptr) return {};
+  if (job.data == nullptr) std::erase(parts, "dataloader");
+  return parts;
+}
+
+void Checkpointer::Parts::load_from(const Start& start) const {
+  const std::shared_ptr<const Checkpoint> checkpoint = Checkpoint::open(start.path);
+  const bool is_dcp = checkpoint->format() == CheckpointFormat::kDcp;
+  if (start.from_hf != !is_dcp) {
+    ValueError error(is_dcp ? "this is a DCP checkpoint, not one of Hugging Face"
+                            : "this is a checkpoint of Hugging Face, not a DCP one",
+                     is_dcp ? "leave out --checkpoint.initial-load-in-hf"
+                            : "load it in a new folder, with --checkpoint.initial-load-path and "
+                              "--checkpoint.initial-load-in-hf");
+    error.set_path(start.path);
+    throw error;
+  }
+  if (start.from_hf) {
+    log_all(load_model(checkpoint, config.model.architecture, start.quantised, *job.model));
+    return;
+  }
+  if (!start.model_only) manager::check_excluded(options);
+  log_all(load_job(checkpoint, start.model_only ? std::vector<std::string>{} : parts_of_job(), job));
+  if (job.data != nullptr) {
+    for (const data::Message& message : job.data->take_messages()) {
+      message.is_warning ? warn(message.text) : log(message.text);
+    }
+  }
+}
+
+void Checkpointer::Parts::save_full(int64_t step) {
+  const JobSnapshot state = snapshot_of_job(job, run_record(config));
+  write_dcp(step_location(step), state.snapshot);
+}
+
+void Checkpointer::Parts::save_model(int64_t step) {
+  const JobSnapshot state = snapshot_of_model(*job.model, export_dtype(options));
+  if (!options.last_save_in_hf) return write_dcp(step_location(step), state.snapshot);
+  ModelChoice choice;
+  choice.exact = config.model.architecture;
+  const NamedModel exported = as_hugging_face(state.snapshot.checkpoint, choice, std::nullopt, false);
+  ConvertOptions convert_options;
+  convert_options.to = CheckpointFormat::kSafetensors;
+  convert_options.dtype = export_dtype(options);
+  convert_options.always_index = true;
+  convert_options.overwrite = true;
+  add_hugging_face_files(exported, convert_options.dtype, false, std::nullopt, &convert_options);
+  convert(exported.checkpoint, step_location(step), convert_options);
+}
+
+void Checkpointer::Parts::save_last(int64_t step) {
+  if (options.last_save_model_only) {
+    log(fmt::format("Saving a model only checkpoint in torch.{} at last step, step {}.",
+                    options.export_dtype.text(), step));
+    save_model(step);
+  } else {
+    log(fmt::format("Saving a full checkpoint at last step, step {}.", step));
+    save_full(step);
+  }
+}
+
+void Checkpointer::Parts::remove_old() const {
+  const std::vector<int64_t> steps = manager::list_steps(folder);
+  for (const int64_t step : manager::steps_to_remove(steps, options.keep_latest_k)) remove_step(step);
+}
+
+// What others wrote stays; a failure costs nothing but room.
+void Checkpointer::Parts::remove_step(int64_t step) const {
+  const StorageLocation location = step_location(step);
+  try {
+    if (!manager::is_own(*Checkpoint::open(location))) return;
+    const Stopwatch stopwatch;
+    log(fmt::format("Checkpointer is deleting {}.", location.path));
+    StagedOutput::remove(location.storage, location.path);
+    log(fmt::format("Checkpointer deleted {} in {:.2f} seconds.", location.path, stopwatch.seconds()));
+  } catch (const Error& error) {
+    warn(fmt::format("Checkpointer failed to delete {}: {}. Skipping.", location.path, error.what()));
+  }
+}
+
+Checkpointer::Checkpointer(const config::Trainer& config, const Job& job, LogLine log) {
+  const std::vector<Message> messages = manager::check_supported(config);
+  if (!config.checkpoint.enable) return;
+  parts_.reset(new Parts{config, job, std::move(log)});
+  parts_->log_all(messages);
+  parts_->log(fmt::format("Checkpointing active. Checkpoints will be loaded from and saved to {}",
+                          parts_->folder.path));
+}
+
+Checkpointer::~Checkpointer() = default;
+
+bool Checkpointer::load(int64_t step) {
+  if (parts_ == nullptr) return false;
+  const StorageLocation& folder = parts_->folder;
+  manager::Survey found;
+  if (step < 0) {
+    found = manager::survey_steps(folder, parts_->parts_of_job());
+  } else {
+    const std::optional<FileInfo> info = folder.storage->stat(folder.path);
+    found.folder_exists = info && info->is_directory;
+  }
+  if (found.folder_exists && !parts_->options.load_only) parts_->remove_debris();
+  const Start start =
+      manager::choose_start(parts_->options, folder.path, parts_->config.hf_assets_path, step, found);
+  parts_->log_all(start.messages);
+  if (start.source == Start::Source::kFresh) return false;
+  manager::require_present(start);
+  const Stopwatch stopwatch;
+  parts_->log(fmt::format("Loading the checkpoint from {}.", start.path));
+  parts_->load_from(start);
+  parts_->log(fmt::format("Finished loading the checkpoint in {:.2f} seconds.", stopwatch.seconds()));
+  return true;
+}
+
+bool Checkpointer::save(int64_t step, bool last_step) {
+  if (parts_ == nullptr || !manager::should_save(parts_->options, step, last_step)) return false;
+  const Stopwatch stopwatch;
+  parts_->log("Saving the checkpoint.");
+  make_folders(*parts_->folder.storage, parts_->folder.path);
+  if (last_step) {
+    parts_->save_last(step);
+    parts_->log(fmt::format("Last step checkpoint completed in {:.2f}s", stopwatch.seconds()));
+  } else {
+    parts_->save_full(step);
+    parts_->remove_old();
+    parts_->log(fmt::format("Finished saving the checkpoint in {:.2f} seconds.", stopwatch.seconds()));
+  }
+  parts_->saved_step = step;
+  return true;
+}
+
+bool Checkpointer::save_before_end(int64_t step) {
+  if (parts_ == nullptr || parts_->options.load_only || parts_->saved_step == step) return false;
+  const Stopwatch stopwatch;
+  parts_->log("Saving the checkpoint.");
+  make_folders(*parts_->folder.storage, parts_->folder.path);
+  parts_->save_full(step);
+  parts_->saved_step = step;
+  parts_->log(fmt::format("Finished saving the checkpoint in {:.2f} seconds.", stopwatch.seconds()));
+  return true;
+}
+
+void Checkpointer::wait_for_staging() {}  // every save ends before it returns
+
+void Checkpointer::close() {}
+
+}  // namespace milepost::train

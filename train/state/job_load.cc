@@ -1,0 +1,270 @@
+#include "train/state/job_load.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "milepost/base/error.h"
+#include "milepost/engine/load.h"
+#include "milepost/manager/entries.h"
+#include "milepost/manager/fit.h"
+#include "milepost/manager/steps.h"
+#include "train/state/job_snapshot.h"
+#include "train/state/saved_tensors.h"
+
+namespace milepost::train {
+namespace {
+
+using manager::AdamGroup;
+using manager::Message;
+using manager::WantedEntry;
+
+// Options of a group that change what a step computes; the others may be absent in states of older versions.
+constexpr std::string_view kNeededOptions[] = {"lr", "betas", "eps", "weight_decay"};
+
+// Tensors that are to be filled. One that is not on the host, or not contiguous, goes by way of a copy.
+class Targets {
+ public:
+  void add(const SavedTensor& wanted) {
+    SavedTensor host = wanted;
+    if (!wanted.memory.is_cpu() || !wanted.memory.is_contiguous()) {
+      if (copies_.empty() || !copies_.back().first.is_same(wanted.memory)) {
+        copies_.emplace_back(wanted.memory, wanted.memory.cpu().contiguous());
+      }
+      host.memory = copies_.back().second;
+    }
+    const DType dtype = dtype_of(host.memory);
+    for (const SavedTensor::Piece& piece : host.pieces()) {
+      targets_.push_back({host.name, dtype, host.shape(), piece.box, piece.bytes.data(), {}});
+    }
+  }
+  void fill(const std::shared_ptr<const Checkpoint>& checkpoint) {
+    const at::NoGradGuard no_grad;
+    load(checkpoint, targets_);
+    for (auto& [tensor, copy] : copies_) tensor.copy_(copy);
+  }
+  // How many tensors another dtype is saved of, for the log.
+  void report_casts(const Catalog& catalog, std::vector<Message>* messages) const {
+    int64_t count = 0;
+    std::string example;
+    for (const LoadTarget& target : targets_) {
+      const std::optional<int64_t> tensor = catalog.find_tensor(target.name);
+      if (!tensor) continue;
+      const DType saved = catalog.tensors()[static_cast<size_t>(*tensor)].dtype;
+      if (saved == target.dtype) continue;
+      if (count++ == 0) {
+        example = fmt::format("{} from {} to {}", target.name, dtype_name(saved), dtype_name(target.dtype));
+      }
+    }
+    if (count != 0) {
+      messages->push_back(
+          {false, fmt::format("Tensors are cast while loading ({} of them, such as {})", count, example)});
+    }
+  }
+
+ private:
+  std::vector<LoadTarget> targets_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;
+};
+
+void want_model(const Model& model, std::vector<WantedEntry>* wanted, Targets* targets) {
+  for (const Parameter* parameter : model.parameters()) {
+    for (const SavedTensor& tensor : saved_tensors(*parameter)) {
+      wanted->push_back({tensor.name, false, tensor.shape()});
+      targets->add(tensor);
+    }
+  }
+}
+
+// A second name of tied weights is expected, and not needed.
+void forget_tied_names(const Model& model, manager::Fit* fit) {
+  for (const Parameter* parameter : model.parameters()) std::erase(fit->unexpected, parameter->tied_name);
+}
+
+void warn_unexpected(const manager::Fit& fit, std::vector<Message>* messages) {
+  if (fit.unexpected.empty()) return;
+  messages->push_back(
+      {true, fmt::format("The checkpoint holds tensors that the model has not, which are left "
+                         "out: {}",
+                         manager::names_text(fit.unexpected, 10))});
+}
+
+// The values of a checkpoint, each decoded when it is asked for.
+class Values {
+ public:
+  explicit Values(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  bool has(std::string_view key) const { return checkpoint_.catalog().find_object(key).has_value(); }
+  // Requires has(key).
+  int64_t count(std::string_view key) const { return manager::read_count(key, *object(key).value); }
+  std::string text(std::string_view key) const { return manager::read_text(key, *object(key).value); }
+  void adam_option(const std::string& parameter, std::string_view option, AdamGroup* group) const {
+    const std::string key = manager::param_group_key(parameter, option);
+    if (has(key)) manager::read_adam_option(parameter, option, *object(key).value, group);
+  }
+
+ private:
+  ObjectValue object(std::string_view key) const {
+    return checkpoint_.read_object(*checkpoint_.catalog().find_object(key));
+  }
+  const Checkpoint& checkpoint_;
+};
+
+class JobLoad {
+ public:
+  JobLoad(std::shared_ptr<const Checkpoint> checkpoint, const std::vector<std::string>& parts, const Job& job)
+      : checkpoint_(std::move(checkpoint)), parts_(parts), job_(job), values_(*checkpoint_) {}
+
+  std::vector<Message> run() {
+    check();
+    decode();
+    // Throws, and leaves the loader as it was, for states that do not fit.
+    if (takes("dataloader")) job_.data->restore(loader_);
+    load_tensors();
+    apply();
+    return std::move(messages_);
+  }
+
+ private:
+  bool takes(std::string_view part) const {
+    return std::find(parts_.begin(), parts_.end(), part) != parts_.end();
+  }
+
+  void check() {
+    std::vector<WantedEntry> wanted;
+    want_model(*job_.model, &wanted, &targets_);
+    if (takes("optimizer")) want_optimizer(&wanted);
+    if (takes("lr_scheduler")) wanted.push_back({std::string(manager::kEpochKey), true});
+    if (takes("dataloader")) wanted.push_back({std::string(manager::kDataWorldKey), true});
+    if (takes("train_state")) {
+      wanted.push_back({std::string(manager::kStepKey), true});
+      wanted.push_back({std::string(manager::kTokensKey), true});
+    }
+    manager::Fit fit = manager::compare(checkpoint_->catalog(), wanted, true);
+    forget_tied_names(*job_.model, &fit);
+    manager::require_fit(fit, checkpoint_->path());
+    manager::require_complete(*checkpoint_);
+    warn_unexpected(fit, &messages_);
+  }
+
+  void want_optimizer(std::vector<WantedEntry>* wanted) const {
+    for (const ParameterGroup& group : job_.optimizer->groups()) {
+      for (const Parameter* parameter : group.parameters) {
+        const Dims shape(parameter->local.sizes().begin(), parameter->local.sizes().end());
+        wanted->push_back({manager::optimizer_state_key(parameter->name, "step"), false, {}});
+        wanted->push_back({manager::optimizer_state_key(parameter->name, "exp_avg"), false, shape});
+        wanted->push_back({manager::optimizer_state_key(parameter->name, "exp_avg_sq"), false, shape});
+      }
+      for (std::string_view option : kNeededOptions) {
+        wanted->push_back({manager::param_group_key(group.parameters[0]->name, option), true});
+      }
+    }
+  }
+
+  void decode() {
+    if (takes("optimizer")) decode_groups();
+    if (takes("lr_scheduler")) last_epoch_ = values_.count(manager::kEpochKey);
+    if (takes("train_state")) {
+      train_.step = values_.count(manager::kStepKey);
+      train_.ntokens_seen = values_.count(manager::kTokensKey);
+      if (values_.has(manager::rng_key(0))) rng_ = values_.text(manager::rng_key(0));
+    }
+    if (!takes("dataloader")) return;
+    const std::string entry = manager::data_rank_key(job_.dp_rank);
+    if (values_.has(entry)) loader_.titan_entry = values_.text(entry);
+    loader_.titan_world_size = values_.count(manager::kDataWorldKey);
+    if (values_.has(manager::kLedgerKey)) loader_.ledger = values_.text(manager::kLedgerKey);
+  }
+
+  // As TorchTitan: a group takes the options of its first parameter.
+  void decode_groups() {
+    for (const ParameterGroup& group : job_.optimizer->groups()) {
+      AdamGroup options;
+      for (std::string_view option : manager::kAdamOptions) {
+        values_.adam_option(group.parameters[0]->name, option, &options);
+      }
+      groups_.push_back(options);
+    }
+  }
+
+  void load_tensors() {
+    if (takes("optimizer")) {
+      job_.optimizer->materialize();
+      for (const ParameterGroup& group : job_.optimizer->groups()) {
+        for (size_t i = 0; i < group.parameters.size(); ++i) {
+          const std::string& name = group.parameters[i]->name;
+          const Moments& moments = group.moments[i];
+          targets_.add({manager::optimizer_state_key(name, "step"), moments.step, nullptr});
+          targets_.add({manager::optimizer_state_key(name, "exp_avg"), moments.exp_avg, nullptr});
+          targets_.add({manager::optimizer_state_key(name, "exp_avg_sq"), moments.exp_avg_sq, nullptr});
+        }
+      }
+    }
+    targets_.report_casts(checkpoint_->catalog(), &messages_);
+    targets_.fill(checkpoint_);
+  }
+
+  void apply() {
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      ParameterGroup& group = job_.optimizer->groups()[i];
+      config::OptimizerKwargs& kwargs = group.options.optimizer_kwargs;
+      kwargs.betas = {groups_[i].beta1, groups_[i].beta2};
+      kwargs.eps = groups_[i].eps;
+      kwargs.weight_decay = groups_[i].weight_decay;
+      group.lr = groups_[i].lr;
+    }
+    if (takes("lr_scheduler")) job_.scheduler->restore(last_epoch_);
+    if (takes("train_state")) *job_.train = train_;
+    if (rng_) set_rng_state(*rng_);
+  }
+
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  const std::vector<std::string>& parts_;
+  const Job& job_;
+  Values values_;
+  Targets targets_;
+  std::vector<Message> messages_;
+
+  std::vector<AdamGroup> groups_;
+  int64_t last_epoch_ = 0;
+  TrainState train_;
+  data::SavedLoader loader_;
+  std::optional<std::string> rng_;
+};
+
+}  // namespace
+
+std::vector<Message> load_job(const std::shared_ptr<const Checkpoint>& checkpoint,
+                              const std::vector<std::string>& parts, const Job& job) {
+  return JobLoad(checkpoint, parts, job).run();
+}
+
+std::vector<Message> load_model(const std::shared_ptr<const Checkpoint>& checkpoint,
+                                const flavor::Model& dims, std::optional<bool> is_quantised,
+                                const Model& model) {
+  ModelChoice choice;
+  choice.exact = dims;
+  if (const auto* v3 = std::get_if<flavor::DeepSeekV3>(&dims.dims)) choice.mtp_layers = v3->num_mtp_layers;
+  // Codes become float32 first, so that only the cast to the parameters' dtype rounds.
+  const NamedModel native = as_native(checkpoint, choice, DType::kFloat32);
+  if (is_quantised && native.dequantised && !*is_quantised) {
+    ValueError error("its weights are block-quantised",
+                     "add --checkpoint.initial-load-in-hf-quantized to dequantise them while loading");
+    error.set_path(checkpoint->path());
+    throw error;
+  }
+  std::vector<Message> messages;
+  for (const std::string& note : native.notes) messages.push_back({false, "Loading: " + note});
+  std::vector<WantedEntry> wanted;
+  Targets targets;
+  want_model(model, &wanted, &targets);
+  manager::Fit fit = manager::compare(native.checkpoint->catalog(), wanted, true);
+  forget_tied_names(model, &fit);
+  manager::require_fit(fit, checkpoint->path());
+  manager::require_complete(*checkpoint);
+  warn_unexpected(fit, &messages);
+  targets.report_casts(native.checkpoint->catalog(), &messages);
+  targets.fill(native.checkpoint);
+  return messages;
+}
+
+}  // namespace milepost::train
