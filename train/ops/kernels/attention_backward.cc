@@ -135,8 +135,10 @@ void BackwardTask<T>::load_queries(int64_t head, int64_t begin, int64_t end) {
   pack_rows(out_rows_, out_width, count, p_.value_dim, out_panels_);
   std::copy_n(g_.lse2_BHL + (batch_ * p_.heads + head) * p_.length + begin, count, lse2_);
   for (int64_t i = 0; i < count; ++i) {
-    delta_[i] =
-        dot_row(g_.out.at(batch_, begin + i, head), g_.d_out.at(batch_, begin + i, head), p_.value_dim);
+    const T* out = g_.out.at(batch_, begin + i, head);
+    if (i + kRowsAhead < count)
+      fetch_row(out + kRowsAhead * g_.out.row_stride, p_.value_dim * int64_t{sizeof(T)});
+    delta_[i] = dot_row(out, out_rows_ + i * out_width, p_.value_dim);
   }
   const int64_t padding = round_up(count, kPanelColumns) - count;
   std::fill_n(lse2_ + count, padding, 0.0F);

@@ -16,7 +16,7 @@ namespace milepost::train {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-// 2^f on [-1/2, 1/2], relative error 2e-9 before rounding: a Remez fit.
+// 2^f on [-1/2, 1/2], relative error 2e-9 before rounding: a minimax fit.
 constexpr float kExp2[] = {1.0F,          0.69314718F,   0.24022646F,   0.055503286F,
                            0.0096184891F, 0.0013399931F, 0.00015345812F};
 // Below it 2^x is zero in float32; keeps -infinity out of the arithmetic.
