@@ -6,6 +6,7 @@
 #include <set>
 
 #include "milepost/base/error.h"
+#include "train/optim/adam.h"
 
 namespace milepost::train {
 namespace {
@@ -76,16 +77,9 @@ void Optimizer::step() {
   const at::NoGradGuard no_grad;
   materialize();
   for (ParameterGroup& group : groups_) {
-    const config::OptimizerKwargs& kwargs = group.options.optimizer_kwargs;
     for (size_t i = 0; i < group.parameters.size(); ++i) {
-      at::Tensor parameter = group.parameters[i]->local;
-      const at::Tensor& gradient = parameter.grad();
-      if (!gradient.defined()) continue;
-      Moments& moments = group.moments[i];
-      moments.step.add_(1);
-      at::_fused_adamw_({parameter}, {gradient}, {moments.exp_avg}, {moments.exp_avg_sq}, {}, {moments.step},
-                        group.lr, kwargs.betas[0], kwargs.betas[1], kwargs.weight_decay, kwargs.eps,
-                        /*amsgrad=*/false, /*maximize=*/false, {}, {});
+      const at::Tensor& parameter = group.parameters[i]->local;
+      if (parameter.grad().defined()) adam_step(group, parameter, parameter.grad(), group.moments[i]);
     }
   }
 }
