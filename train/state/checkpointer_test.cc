@@ -23,11 +23,11 @@ using ::testing::Not;
 class TinyModel final : public Model {
  public:
   explicit TinyModel(int64_t width = 3) {
-    weight_ = {"layers.0.w", {4, width}};
-    fused_ = {"qkv.wqkv", {8, width}};
+    name(weight_, "layers.0.w", {4, width});
+    name(fused_, "qkv.wqkv", {8, width});
     fused_.parts = {{"qkv.wq", 4, 0, 2}, {"qkv.wk", 4, 2, 1}, {"qkv.wv", 4, 3, 1}};
-    bias_ = {"layers.0.expert_bias_E", {2}};
-    counts_ = {"layers.0.tokens_per_expert_E", {2}};
+    name(bias_, "layers.0.expert_bias_E", {2});
+    name(counts_, "layers.0.tokens_per_expert_E", {2});
     bias_.trainable = counts_.trainable = counts_.saved = false;
     weight_.tied_name = "lm_head.weight";
     parameters_ = {&weight_, &fused_, &bias_, &counts_};
@@ -41,6 +41,12 @@ class TinyModel final : public Model {
 
   Parameter weight_, fused_, bias_, counts_;
   Block head_;
+
+ private:
+  static void name(Parameter& parameter, const char* text, std::vector<int64_t> shape) {
+    parameter.name = text;
+    parameter.shape = std::move(shape);
+  }
 };
 
 config::Optimizer two_groups() {

@@ -1,0 +1,38 @@
+"""Runs `milepost-train` for the tests: the one that the environment variable MILEPOST_TRAIN names (ctest sets it), else build/dev's."""
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from tool import DATA
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.get("MILEPOST_TRAIN", str(ROOT / "build/dev/train/milepost-train"))
+DONE, FAILED, USAGE = 0, 1, 2
+
+# A tiny deepseek_v3 that torchtitan trained, too.
+TITAN = DATA / "titan_runs"
+TITAN_RUN = ("--config-file", TITAN / "run.json", "--hf-assets-path", TITAN / "tokenizer", "--dataloader.dataset-path", TITAN / "data")
+
+
+def environment():
+    kept = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "NGPU", "COMM_MODE")}
+    return {**kept, "MILEPOST_ROOT": str(ROOT)}
+
+
+def run(*arguments, status=DONE, timeout=200, cwd=None):
+    """(standard output, log) of a run that must end with `status`."""
+    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, env=environment(), cwd=cwd)
+    assert done.returncode == status, f"status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout, done.stderr
+
+
+def train(folder, *arguments, source=TITAN_RUN, status=DONE):
+    """The log of a run with checkpoints whose dump folder is `folder`."""
+    return run(*source, "--dump-folder", folder, "--checkpoint.enable", *arguments, status=status)[1]
+
+
+def records(folder):
+    """{step: what metrics.jsonl says of it}, the last run's where steps were run again."""
+    lines = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
+    return {record["step"]: record for record in lines if "loss" in record}

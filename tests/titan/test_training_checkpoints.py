@@ -1,0 +1,66 @@
+"""TorchTitan's CheckpointManager loads our trainer's checkpoints, full ones and those of the model alone, and its Trainer goes on with our losses."""
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+import torchtitan_models
+from cli.training import TITAN, TITAN_RUN, records, train
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def titan():
+    for package in ("datasets", "torchdata"):
+        pytest.importorskip(package, reason=f"{package} is not installed (requirements/datasets.txt)")
+    torchtitan_models.prepare()
+
+
+def titan_train(folder, steps, initial=None):
+    """{step: what TorchTitan logged}."""
+    command = [sys.executable, HERE / "titan_resume.py", TITAN / "run.json", TITAN / "tokenizer", TITAN / "data", folder, steps]
+    environment = {**os.environ, "HF_DATASETS_CACHE": str(folder / "cache"), "PYTHONPATH": f"{HERE}:{HERE.parent}"}
+    done = subprocess.run([*map(str, command), *([str(initial)] if initial else [])], capture_output=True, text=True, env=environment, timeout=280)
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
+    return {record["step"]: record for record in map(json.loads, filter(lambda line: line.startswith("{"), done.stdout.splitlines()))}
+
+
+def tensors_of(step):
+    reader = dcp.FileSystemReader(step)
+    state = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in reader.read_metadata().state_dict_metadata.items()
+             if hasattr(entry, "size")}
+    dcp.load(state, storage_reader=reader, no_dist=True)
+    return state
+
+
+def test_goes_on_with_our_losses(tmp_path):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    train(ours, "--training.steps", 10)
+    (theirs / "checkpoint").mkdir(parents=True)
+    (theirs / "checkpoint/step-5").symlink_to(ours / "checkpoint/step-5")
+    want, got = records(ours), titan_train(theirs, 10)
+    assert sorted(got) == [6, 7, 8, 9, 10]
+    for step, record in got.items():
+        assert record["loss"] == pytest.approx(want[step]["loss"], abs=2e-3, rel=0)
+        assert record["grad_norm"] == pytest.approx(want[step]["grad_norm"], rel=2e-3)
+        assert record["lr/AdamW"] == pytest.approx(want[step]["lr/AdamW"], abs=1e-9, rel=0)
+        assert record["n_tokens_seen"] == want[step]["ntokens_seen"]
+    # And back: we go on from where TorchTitan ended.
+    train(theirs, "--training.steps", 12)
+    assert sorted(records(theirs)) == [11, 12]
+    a, b = tensors_of(ours / "checkpoint/step-10"), tensors_of(theirs / "checkpoint/step-10")
+    assert a.keys() == b.keys()
+    assert all(torch.allclose(a[name], b[name], rtol=0.05, atol=2e-3) for name in a)
+
+
+def test_starts_from_our_model(tmp_path):
+    train(tmp_path / "ours", "--training.steps", 3, "--checkpoint.last-save-model-only")
+    step = tmp_path / "ours/checkpoint/step-3"
+    theirs = titan_train(tmp_path / "theirs", 1, step)
+    train(tmp_path / "again", "--training.steps", 1, "--checkpoint.initial-load-path", step)
+    assert theirs[1]["loss"] == pytest.approx(records(tmp_path / "again")[1]["loss"], abs=2e-3, rel=0)
