@@ -41,7 +41,8 @@ double clip_gradients(const std::vector<Parameter*>& parameters, double max_norm
   const double norm = std::sqrt(squares);
   // In float32, as PyTorch computes it.
   const float factor = static_cast<float>(max_norm) / (static_cast<float>(norm) + 1e-6F);
-  if (factor >= 1) return norm;
+  // Gradients of which one is not finite stay as they are, so that it can be found.
+  if (factor >= 1 || !std::isfinite(norm)) return norm;
   for (const Parameter* p : parameters) {
     if (p->local.grad().defined()) p->local.mutable_grad().mul_(factor);
   }
