@@ -1,8 +1,11 @@
 #include "train/ops/attention.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "milepost/base/error.h"
 #include "train/ops/unfused.h"
@@ -221,6 +224,25 @@ TEST(Attention, LargeScoresStayFinite) {
   const auto ours = [&](const auto& in) { return attention(in[0], in[1], in[2], borders, 1.0); };
   const auto theirs = [&](const auto& in) { return unfused::attention(in[0], in[1], in[2], borders, 1.0); };
   expect_close(run(ours, x, weight), run(theirs, x, weight), 1e-3);
+}
+
+// [L, L] float32 scores would take 268 MB.
+TEST(Attention, NeedsMemoryForRowsOnly) {
+  const int64_t length = 8192;
+  const Borders borders = documents(1, {length});
+  const std::vector<at::Tensor> x = {values({1, length, 1, 16}, at::kFloat),
+                                     values({1, length, 1, 16}, at::kFloat),
+                                     values({1, length, 1, 16}, at::kFloat)};
+  rlimit former{};
+  ASSERT_EQ(getrlimit(RLIMIT_DATA, &former), 0);
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages[6] = {};
+  for (int64_t& count : pages) statm >> count;
+  rlimit limit = former;
+  limit.rlim_cur = static_cast<rlim_t>(pages[5] * sysconf(_SC_PAGESIZE) + (int64_t{100} << 20));
+  ASSERT_EQ(setrlimit(RLIMIT_DATA, &limit), 0);
+  EXPECT_NO_THROW(torch::autograd::grad({attention(x[0], x[1], x[2], borders, kScale).sum()}, x));
+  setrlimit(RLIMIT_DATA, &former);
 }
 
 TEST(Attention, NotANumberSpreads) {

@@ -8,9 +8,9 @@
 //   B  panels of 16 columns: unit (k, n) is data[n / 16 * panel_stride + k * 16 + n % 16]. Panels are full:
 //      columns past N are read and not used. Aligned to 4 bytes at least, faster to 64.
 //   C  float32 rows; only N columns are touched.
-// AVX-512 (with its bfloat16 dot products) where the processor has it, else plain loops that the compiler
-// makes vectors of. Sums over k in order of k, so the bits depend on K and on the processor alone, not on how
-// M and N are cut. Threads: pure functions.
+// AVX-512 (with its bfloat16 dot products) where the processor has it, else AVX2 or plain loops that the
+// compiler makes vectors of. Sums over k in order of k, so the bits depend on K and on the processor alone,
+// not on how M and N are cut. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,6 @@ enum class Sum { kReplace, kAdd };  // what becomes of C's former content
 template <class T>
 void gemm_block(int64_t m, int64_t n, int64_t k, LeftOperand a, RightOperand b, float* c,
                 int64_t c_row_stride, Sum sum);
-// The form without AVX-512, for tests.
-template <class T>
-void gemm_block_portable(int64_t m, int64_t n, int64_t k, LeftOperand a, RightOperand b, float* c,
-                         int64_t c_row_stride, Sum sum);
 
 // Elements of T in a unit, and units that hold `count` elements.
 template <class T>
