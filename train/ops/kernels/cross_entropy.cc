@@ -1,6 +1,7 @@
 #include "train/ops/kernels/cross_entropy.h"
 
 #include <cmath>
+#include <limits>
 
 namespace milepost::train::kernels {
 namespace {

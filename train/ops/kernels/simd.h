@@ -12,7 +12,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
 #include "train/ops/kernels/bfloat16.h"
 #include "train/ops/kernels/cpu_features.h"
@@ -71,12 +70,14 @@ MILEPOST_INLINE Floats load_part(const T* from, int64_t count) {
 }
 
 MILEPOST_INLINE void store(float* to, Floats values) { std::memcpy(to, &values, sizeof values); }
-// To the nearest, ties to even.
-MILEPOST_INLINE void store(BFloat16* to, Floats values) {
+// The nearest bfloat16, ties to even, in the upper half of each word; a NaN stays one.
+MILEPOST_INLINE Words rounded_to_halves(Floats values) {
   const Words bits = (Words)values;
-  const Words rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-  const Words is_number = (Words)(values == values);
-  const Halves halves = __builtin_convertvector((rounded & is_number) | (0x7fc0U & ~is_number), Halves);
+  const Words rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
+  return (values == values ? rounded : bits | 0x400000U) & 0xffff0000U;
+}
+MILEPOST_INLINE void store(BFloat16* to, Floats values) {
+  const Halves halves = __builtin_convertvector(rounded_to_halves(values) >> 16, Halves);
   std::memcpy(to, &halves, sizeof halves);
 }
 template <class T>
@@ -89,16 +90,10 @@ MILEPOST_INLINE void store_part(T* to, Floats values, int64_t count) {
 // What is left of `values` when they are kept as T for a moment.
 MILEPOST_INLINE Floats rounded_as(const float*, Floats values) { return values; }
 MILEPOST_INLINE Floats rounded_as(const BFloat16*, Floats values) {
-  BFloat16 kept[kLanes];
-  store(kept, values);
-  return load(kept);
+  return (Floats)rounded_to_halves(values);
 }
 
-MILEPOST_INLINE Floats select(Ints mask, Floats yes, Floats no) {
-  return (Floats)(((Ints)yes & mask) | ((Ints)no & ~mask));
-}
-MILEPOST_INLINE Floats larger(Floats a, Floats b) { return select(a > b, a, b); }
-MILEPOST_INLINE Floats smaller(Floats a, Floats b) { return select(a < b, a, b); }
+MILEPOST_INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
 // Lanes added in pairs, the far half to the near one.
 MILEPOST_INLINE float sum(Floats values) {
@@ -117,12 +112,14 @@ MILEPOST_INLINE float largest(Floats values) {
   return best;
 }
 
-// e^x, relative error below 2e-7; 0 below -87.3, infinity above 88.7. x = n ln 2 + r with |r| <= ln(2) / 2,
-// and e^r by its Taylor polynomial of degree 7.
+// e^x for x up to 88, e^88 above; relative error below 2e-7; 0 below -87.3. x = n ln 2 + r with |r| <= ln(2)
+// / 2, and e^r by its Taylor polynomial of degree 7.
 MILEPOST_INLINE Floats exp(Floats x) {
   constexpr float kLog2E = 1.44269504F, kLn2High = 0.693359375F, kLn2Low = -2.12194440e-4F;
   constexpr float kRounder = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest whole number
-  const Floats inside = larger(smaller(x, all(88.72F)), all(-87.33F));
+  const Floats low = all(-87.33F), high = all(88.0F);
+  const Floats below = x > high ? high : x;  // comparisons are false for NaN, which passes through
+  const Floats inside = below < low ? low : below;
   const Floats n = (inside * kLog2E + kRounder) - kRounder;
   const Floats r = (inside - n * kLn2High) - n * kLn2Low;
   Floats p = all(1.0F / 5040);
@@ -133,14 +130,8 @@ MILEPOST_INLINE Floats exp(Floats x) {
   p = p * r + 0.5F;
   p = p * r + 1.0F;
   p = p * r + 1.0F;
-  // 2^n in two factors, since n may be 128.
-  const Ints exponent = __builtin_convertvector(n, Ints);
-  const Ints half = exponent >> 1;
-  const Floats scale = (Floats)((half + 127) << 23), rest = (Floats)((exponent - half + 127) << 23);
-  Floats result = p * scale * rest;
-  result = select(x < -87.33F, all(0), result);
-  result = select(x > 88.72F, all(std::numeric_limits<float>::infinity()), result);
-  return select(x == x, result, x);
+  const Floats result = p * (Floats)((__builtin_convertvector(n, Ints) + 127) << 23);
+  return x < low ? all(0) : result;
 }
 
 MILEPOST_INLINE Floats sigmoid(Floats x) { return 1.0F / (1.0F + exp(-x)); }
