@@ -4,20 +4,12 @@ import shutil
 
 import pytest
 from tool import WANTING, milepost
-from cli.training import FAILED, TITAN, TITAN_RUN, records, run, train
-
-LLAMA_RUN = ("--module", "llama3", "--config", "llama3_debugmodel")
-TINY_LLAMA = {"module": "llama3", "config": "llama3_debugmodel",
-              "model": {"name": "llama3", "flavor": "debugmodel", "vocab_size": 264, "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2,
-                        "head_dim": 8, "hidden_dim": 48},
-              "training": {"local_batch_size": 2, "seq_len": 64}, "metrics": {"log_freq": 1, "disable_color_printing": True},
-              "checkpoint": {"last_save_model_only": False}, "debug": {"seed": 3}}
+from cli.training import FAILED, TITAN, TITAN_RUN, records, run, tiny_llama_run, train
 
 
 @pytest.fixture
 def tiny_llama(tmp_path):
-    (tmp_path / "llama.json").write_text(json.dumps(TINY_LLAMA))
-    return ("--config-file", tmp_path / "llama.json", *TITAN_RUN[2:])
+    return tiny_llama_run(tmp_path)
 
 
 def steps_in(folder):
@@ -137,8 +129,8 @@ def test_the_last_save_may_be_hugging_faces(tmp_path):
     assert "this is a checkpoint of Hugging Face" in log
 
 
-def first_loss(tmp_path, name, *flags):
-    train(tmp_path / name, *flags, "--training.steps", 1)
+def first_loss(tmp_path, name, *flags, source=TITAN_RUN):
+    train(tmp_path / name, *flags, "--training.steps", 1, source=source)
     return records(tmp_path / name)[1]["loss"]
 
 
@@ -152,6 +144,25 @@ def test_starts_from_weights_of_either_form(tmp_path):
     fp8 = first_loss(tmp_path, "fp8_run", *flags, "--checkpoint.initial-load-in-hf-quantized")
     assert fp8 == pytest.approx(dcp, abs=0.05) and fp8 != dcp
     assert "block-quantised" in train(tmp_path / "refused", *flags, status=FAILED)
+
+
+def test_fused_projections_come_from_either_form(tmp_path, tiny_llama):
+    train(tmp_path / "dcp", "--training.steps", 3, source=tiny_llama)
+    train(tmp_path / "hf", "--training.steps", 3, "--checkpoint.last-save-model-only", "--checkpoint.last-save-in-hf", source=tiny_llama)
+    dcp = first_loss(tmp_path, "from_dcp", "--checkpoint.initial-load-path", tmp_path / "dcp/checkpoint/step-3", source=tiny_llama)
+    hf = first_loss(tmp_path, "from_hf", "--checkpoint.initial-load-path", tmp_path / "hf/checkpoint/step-3",
+                    "--checkpoint.initial-load-in-hf", source=tiny_llama)
+    assert dcp == hf != first_loss(tmp_path, "none", source=tiny_llama)
+
+
+def test_a_seed_checkpoint_is_where_runs_start(tmp_path):
+    log = train(tmp_path, "--checkpoint.create-seed-checkpoint")
+    assert "Created seed checkpoint" in log and steps_in(tmp_path) == [0]
+    log = train(tmp_path, "--training.steps", 2, "--debug.seed", 5)
+    assert f"Loading the checkpoint from {tmp_path}/checkpoint/step-0." in log
+    want = first_loss(tmp_path, "plain")  # of the seed's own seed
+    assert records(tmp_path)[1]["loss"] == want == first_loss(
+        tmp_path, "named", "--debug.seed", 6, "--checkpoint.initial-load-path", tmp_path / "checkpoint/step-0")
 
 
 def test_an_initial_path_gives_all_when_asked_to_and_the_own_folder_wins(tmp_path):
@@ -170,6 +181,14 @@ def test_parts_can_be_left_out(tmp_path):
     assert sorted(records(tmp_path)) == [1, 2]
     log = train(tmp_path, "--checkpoint.exclude-from-loading", "data_loader", status=FAILED)
     assert "ValueError: data_loader not found in state_dict." in log
+
+
+def test_states_of_more_ranks_load_without_their_loader(tmp_path):
+    flags = ("--checkpoint.initial-load-path", TITAN / "fsdp2/step-10", "--checkpoint.no-initial-load-model-only", "--training.steps", 11)
+    log = train(tmp_path, *flags, status=FAILED)
+    assert "is of data-parallel degree 2, this run has 1" in log and "--checkpoint.exclude-from-loading dataloader" in log
+    train(tmp_path, *flags, "--checkpoint.exclude-from-loading", "dataloader")
+    assert sorted(records(tmp_path)) == [11]
 
 
 def test_a_checkpoint_of_another_model_is_one_report(tmp_path, tiny_llama):

@@ -14,6 +14,22 @@ DONE, FAILED, USAGE = 0, 1, 2
 TITAN = DATA / "titan_runs"
 TITAN_RUN = ("--config-file", TITAN / "run.json", "--hf-assets-path", TITAN / "tokenizer", "--dataloader.dataset-path", TITAN / "data")
 
+# A tiny llama3 on the same text.
+TINY_LLAMA = {"module": "llama3", "config": "llama3_debugmodel",
+              "model": {"name": "llama3", "flavor": "debugmodel", "vocab_size": 264, "dim": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2,
+                        "head_dim": 8, "hidden_dim": 48, "rope": {"theta": 10000.0, "max_seq_len": 64, "scaling": "none"}},
+              "training": {"local_batch_size": 2, "seq_len": 64, "max_norm": 1.0, "mixed_precision_param": "float32"},
+              "optimizer": {"param_groups": [{"pattern": ".*", "optimizer_name": "AdamW", "optimizer_kwargs": {"lr": 0.005}}]},
+              "lr_scheduler": {"warmup_steps": 2, "decay_ratio": 0.8, "decay_type": "linear", "min_lr_factor": 0.1, "total_steps": 10},
+              "metrics": {"log_freq": 1, "disable_color_printing": True},
+              "checkpoint": {"interval": 5, "keep_latest_k": 0, "last_save_model_only": False}, "debug": {"seed": 3}}
+
+
+def tiny_llama_run(folder):
+    """The flags of a run of it; its configuration is written into `folder`."""
+    (folder / "llama.json").write_text(json.dumps(TINY_LLAMA))
+    return ("--config-file", folder / "llama.json", *TITAN_RUN[2:])
+
 
 def environment():
     kept = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "NGPU", "COMM_MODE")}

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 import torchtitan_models
-from cli.training import TITAN, TITAN_RUN, records, train
+from cli.training import TITAN, TITAN_RUN, records, tiny_llama_run, train
 
 HERE = Path(__file__).resolve().parent
 
@@ -21,9 +21,9 @@ def titan():
     torchtitan_models.prepare()
 
 
-def titan_train(folder, steps, initial=None):
+def titan_train(folder, steps, initial=None, source=TITAN_RUN):
     """{step: what TorchTitan logged}."""
-    command = [sys.executable, HERE / "titan_resume.py", TITAN / "run.json", TITAN / "tokenizer", TITAN / "data", folder, steps]
+    command = [sys.executable, HERE / "titan_resume.py", source[1], TITAN / "tokenizer", TITAN / "data", folder, steps]
     environment = {**os.environ, "HF_DATASETS_CACHE": str(folder / "cache"), "PYTHONPATH": f"{HERE}:{HERE.parent}"}
     done = subprocess.run([*map(str, command), *([str(initial)] if initial else [])], capture_output=True, text=True, env=environment, timeout=280)
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
@@ -38,12 +38,14 @@ def tensors_of(step):
     return state
 
 
-def test_goes_on_with_our_losses(tmp_path):
+@pytest.mark.parametrize("model", ["deepseek_v3", "llama3"])
+def test_goes_on_with_our_losses(tmp_path, model):
+    source = TITAN_RUN if model == "deepseek_v3" else tiny_llama_run(tmp_path)
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    train(ours, "--training.steps", 10)
+    train(ours, "--training.steps", 10, source=source)
     (theirs / "checkpoint").mkdir(parents=True)
     (theirs / "checkpoint/step-5").symlink_to(ours / "checkpoint/step-5")
-    want, got = records(ours), titan_train(theirs, 10)
+    want, got = records(ours), titan_train(theirs, 10, source=source)
     assert sorted(got) == [6, 7, 8, 9, 10]
     for step, record in got.items():
         assert record["loss"] == pytest.approx(want[step]["loss"], abs=2e-3, rel=0)
@@ -51,7 +53,7 @@ def test_goes_on_with_our_losses(tmp_path):
         assert record["lr/AdamW"] == pytest.approx(want[step]["lr/AdamW"], abs=1e-9, rel=0)
         assert record["n_tokens_seen"] == want[step]["ntokens_seen"]
     # And back: we go on from where TorchTitan ended.
-    train(theirs, "--training.steps", 12)
+    train(theirs, "--training.steps", 12, source=source)
     assert sorted(records(theirs)) == [11, 12]
     a, b = tensors_of(ours / "checkpoint/step-10"), tensors_of(theirs / "checkpoint/step-10")
     assert a.keys() == b.keys()

