@@ -152,7 +152,7 @@ DAMAGE = {
     "expectation is no JSON": (with_text("expected.json", "["), "expected.json"),
     "a weight is missing": (without_a_weight, "layers.1.attention.wo.weight"),
     "a weight of another shape": (with_another_shape, "layers.1.attention.wo.weight"),
-    "a token beyond the vocabulary": (with_a_token_beyond_the_vocabulary, "5000"),
+    "a token beyond the vocabulary": (with_a_token_beyond_the_vocabulary, "vocabulary"),
 }
 
 
