@@ -20,8 +20,7 @@
 
 #define MILEPOST_INLINE __attribute__((always_inline)) inline
 #if defined(__x86_64__)
-#define MILEPOST_AVX512 \
-  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512")))
+#define MILEPOST_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,fma")))
 #else
 #define MILEPOST_AVX512
 #endif
