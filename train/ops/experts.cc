@@ -107,12 +107,14 @@ Gradients backward_pass(const Experts& experts, const at::Tensor& dout_TD) {
   const auto w1 = plain_panels<T>(experts.w1_EFD), w3 = plain_panels<T>(experts.w3_EFD);
   const auto w2 = plain_panels<T>(experts.w2_EDF);
   at::Tensor in_RD = at::empty({rows, dim}, options), dout_RD = at::empty({rows, dim}, options);
-  at::Tensor din_RD = at::empty({rows, dim}, options), middle_RF = at::empty({rows, hidden}, options);
+  at::Tensor din_RD = at::empty({rows, dim}, experts.x_TD.options()),
+             middle_RF = at::empty({rows, hidden}, options);
   at::Tensor dgate_RF = at::empty({rows, hidden}, options), dup_RF = at::empty({rows, hidden}, options);
   Gradients result{at::empty_like(experts.x_TD), {}, {}, {}, at::empty_like(experts.weights_TK)};
   const std::vector<ExpertRows> tasks = experts.order.tasks(kBlockRows);
   at::parallel_for(0, static_cast<int64_t>(tasks.size()), 1, [&](int64_t begin, int64_t end) {
-    std::vector<T> dmiddle(static_cast<size_t>(kBlockRows * hidden));
+    std::vector<T> dmiddle(static_cast<size_t>(kBlockRows * hidden)),
+        rounded(static_cast<size_t>(kBlockRows * dim));
     std::vector<float> sums(static_cast<size_t>(kBlockRows * std::max(dim, hidden))), more = sums;
     for (int64_t i = begin; i < end; ++i) {
       const auto [expert, first, last] = tasks[static_cast<size_t>(i)];
@@ -131,10 +133,17 @@ Gradients backward_pass(const Experts& experts, const at::Tensor& dout_TD) {
                                data<T>(dup_RF) + narrow, data<T>(middle_RF) + narrow, count * hidden);
       multiply(const_data<T>(dgate_RF) + narrow, count, w1, expert, sums.data());
       multiply(const_data<T>(dup_RF) + narrow, count, w3, expert, more.data());
-      kernels::add_rows(sums.data(), more.data(), data<T>(din_RD) + wide, count * dim);
+      // The reference casts tokens once for each of the two products, so their gradients meet in X.
+      if constexpr (!std::is_same_v<X, T>) {
+        for (std::vector<float>* part : {&sums, &more}) {
+          kernels::cast_row(part->data(), rounded.data(), count * dim);
+          kernels::cast_row(rounded.data(), part->data(), count * dim);
+        }
+      }
+      kernels::add_rows(sums.data(), more.data(), data<X>(din_RD) + wide, count * dim);
     }
   });
-  add_per_token<X, T>(experts.order, din_RD, result.x_TD, [](int64_t) { return 1.0F; });
+  add_per_token<X, X>(experts.order, din_RD, result.x_TD, [](int64_t) { return 1.0F; });
   const at::ScalarType dtype = experts.w1_EFD.scalar_type();
   const auto in = row_panels<T>(in_RD, experts.order);
   result.w1_EFD = row_products(row_panels<T>(dgate_RF, experts.order), in, dtype);

@@ -64,14 +64,14 @@ at::Tensor routed_experts(const at::Tensor& x_TD, const at::Tensor& w1_EFD, cons
   const at::Tensor order = std::get<1>(expert_ids_TK.flatten().sort(/*stable=*/true, -1, false));
   const at::Tensor sorted_ids = expert_ids_TK.flatten().index_select(0, order);
   const at::Tensor token = order.floor_divide(top_k);
-  const at::Tensor rows = x_TD.index_select(0, token).to(dtype);
+  const at::Tensor rows = x_TD.index_select(0, token);
   std::vector<at::Tensor> outputs;
   for (int64_t expert = 0, at = 0; expert < w1_EFD.size(0); ++expert) {
     const int64_t count = sorted_ids.eq(expert).sum().item<int64_t>();
     const at::Tensor in = rows.narrow(0, at, count);
     at += count;
-    const at::Tensor gate = in.mm(w1_EFD.select(0, expert).to(dtype).t());
-    const at::Tensor up = in.mm(w3_EFD.select(0, expert).to(dtype).t());
+    const at::Tensor gate = in.to(dtype).mm(w1_EFD.select(0, expert).to(dtype).t());
+    const at::Tensor up = in.to(dtype).mm(w3_EFD.select(0, expert).to(dtype).t());
     outputs.push_back((at::silu(gate) * up).mm(w2_EDF.select(0, expert).to(dtype).t()));
   }
   const at::Tensor weight = weights_TK.flatten().index_select(0, order).unsqueeze(1);
