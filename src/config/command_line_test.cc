@@ -302,5 +302,14 @@ TEST(CommandLine, TakesADryRunAnywhere) {
             Launch::Action::kDryRun);
 }
 
+TEST(CommandLine, TakesATextToContinue) {
+  const Launch launch = parse({"--module", "llama3", "--generate", "--a text", "--config", "llama3_8b",
+                               "--generation.temperature", "0.5", "--generation.max_new_tokens=7"});
+  EXPECT_EQ(launch.action, Launch::Action::kGenerate);
+  EXPECT_EQ(launch.text, "--a text");
+  EXPECT_EQ(launch.trainer.generation.temperature, 0.5);
+  EXPECT_EQ(launch.trainer.generation.max_new_tokens, 7);
+}
+
 }  // namespace
 }  // namespace milepost::config
