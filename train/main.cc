@@ -1,11 +1,13 @@
 // milepost-train: trains a model, started with TorchTitan's command line. This file: what happens before
-// training, and how a run ends. Exit status: 0 done; 2 a wrong command line or configuration; 1 any other
-// failure.
+// training, and how a run ends. Exit status: 0 done; 2 a wrong command line or configuration; 128 + N stopped
+// by signal N, after the step that it came in; 1 any other failure.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -14,13 +16,16 @@
 #include "milepost/config/config_file.h"
 #include "train/run/config_files.h"
 #include "train/run/environment.h"
+#include "train/run/generate.h"
 #include "train/run/log.h"
+#include "train/run/plan.h"
 #include "train/run/run_data.h"
+#include "train/run/training.h"
 
 namespace milepost::train {
 namespace {
 
-constexpr int kDone = 0, kFailed = 1, kUsage = 2;
+constexpr int kDone = 0, kFailed = 1, kUsage = 2, kSignal = 128;
 
 void print(std::FILE* stream, const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stream) != text.size() || std::fflush(stream) != 0) {
@@ -63,13 +68,13 @@ void check_build(const config::Launch& launch) {
   throw config::LaunchError("ValueError", text);
 }
 
-void log_plan(const config::Launch& launch) {
-  const config::Trainer& t = launch.trainer;
-  log_info(fmt::format("Building {} {}: {} parameters", t.model.architecture.model(),
-                       t.model.architecture.name, flavor::num_parameters(t.model.architecture)));
-  log_info(fmt::format("Local batch size {}, sequence length {}, total steps {} (warmup {})",
-                       t.training.local_batch_size, t.training.seq_len, t.training.steps,
-                       t.lr_scheduler.warmup_steps));
+bool is_fake(const config::Trainer& config) { return config.comm.mode == "fake_backend"; }
+
+// Ranks that would take different data. Without real ranks, the degrees alone say how many.
+int64_t planned_data_world(const config::Trainer& config) {
+  if (is_fake(config)) return data_rank(config.parallelism, rank(), fake_world_size()).world;
+  return config.parallelism.data_parallel_replicate_degree *
+         std::max<int64_t>(1, config.parallelism.data_parallel_shard_degree);
 }
 
 int run(const std::vector<std::string>& arguments) {
@@ -90,22 +95,27 @@ int run(const std::vector<std::string>& arguments) {
     return kDone;
   }
   show_config(launch);
-  if (launch.trainer.comm.mode == "fake_backend") {
+  const bool stands_for_several = is_fake(launch.trainer) && fake_world_size() > 1;
+  if (stands_for_several) {
     log_info(fmt::format("One process stands for {} ranks (rank {})", fake_world_size(), rank()));
   }
   check_build(launch);
-  log_plan(launch);
-  if (launch.action == config::Launch::Action::kDryRun) return kDone;
-  const int64_t world = launch.trainer.comm.mode == "fake_backend" ? fake_world_size() : world_size();
-  const DataRank place = data_rank(launch.trainer.parallelism, rank(), world);
-  batches_per_step(launch.trainer.training, place.world);
   if (launch.action == config::Launch::Action::kCountTokens) {
-    count_tokens(launch.trainer, place);
+    const int64_t world = is_fake(launch.trainer) ? fake_world_size() : world_size();
+    count_tokens(launch.trainer, data_rank(launch.trainer.parallelism, rank(), world));
     return kDone;
   }
-  log(LogLevel::kError,
-      "This build has no trainer in it yet: the configuration is right, and nothing was trained.");
-  return kFailed;
+  if (launch.action == config::Launch::Action::kGenerate) {
+    print(stdout, generate(launch.trainer, launch.text) + "\n");
+    return kDone;
+  }
+  const bool is_dry = launch.action == config::Launch::Action::kDryRun || launch.trainer.training.steps == 0;
+  if (is_dry || stands_for_several) {
+    show_plan(launch.trainer, planned_data_world(launch.trainer));
+    return kDone;
+  }
+  const RunEnd end = run_training(launch.trainer);
+  return end.signal == 0 ? kDone : kSignal + end.signal;
 }
 
 int guarded_run(const std::vector<std::string>& arguments) {
@@ -121,8 +131,12 @@ int guarded_run(const std::vector<std::string>& arguments) {
   } catch (const StorageError& error) {
     const bool is_missing = error.code() == ErrorCode::kNotFound;
     print(stderr, fmt::format("{}: {}\n", is_missing ? "FileNotFoundError" : "OSError", error.what()));
+  } catch (const NonFiniteError& error) {
+    print(stderr, fmt::format("RuntimeError: {}\n", error.what()));
+  } catch (const std::bad_alloc&) {
+    print(stderr, "MemoryError: out of memory; --training.steps 0 shows what a run needs\n");
   } catch (const std::exception& error) {
-    print(stderr, fmt::format("error: {}\n", error.what()));
+    print(stderr, fmt::format("RuntimeError: {}\n", error.what()));
   }
   return kFailed;
 }

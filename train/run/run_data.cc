@@ -24,8 +24,8 @@ std::string dataset_path(const std::string& dataset, const std::optional<std::st
   return found == bundled ? std::string() : found;
 }
 
-data::LoaderOptions loader_options(const config::Trainer& trainer, const DataRank& rank) {
-  const config::Dataloader& section = trainer.dataloader;
+data::LoaderOptions loader_options(const config::Trainer& trainer, const config::Dataloader& section,
+                                   const DataRank& rank) {
   data::LoaderOptions options;
   options.dataset = section.dataset;
   options.dataset_path = dataset_path(section.dataset, section.dataset_path);
@@ -52,10 +52,14 @@ data::LoaderOptions loader_options(const config::Trainer& trainer, const DataRan
   return options;
 }
 
-void log_messages(data::Prefetcher& loader) {
-  for (const data::Message& message : loader.take_messages()) {
-    log(message.is_warning ? LogLevel::kWarning : LogLevel::kInfo, message.text);
-  }
+std::unique_ptr<data::Prefetcher> open_data(const config::Trainer& trainer, const config::Dataloader& section,
+                                            const DataRank& rank) {
+  const auto tokenizer = text::Tokenizer::load(find_bundled(trainer.hf_assets_path));
+  for (const std::string& warning : tokenizer->warnings()) log_warning(warning);
+  auto loader = data::Loader::open(posix_storage(), loader_options(trainer, section, rank),
+                                   data::document_encoder(tokenizer));
+  return std::make_unique<data::Prefetcher>(std::move(loader),
+                                            static_cast<int>(section.prefetch_factor.value_or(0)));
 }
 
 }  // namespace
@@ -87,18 +91,25 @@ DataRank data_rank(const config::Parallelism& degrees, int64_t rank, int64_t wor
 }
 
 std::unique_ptr<data::Prefetcher> open_training_data(const config::Trainer& trainer, const DataRank& rank) {
-  const auto tokenizer = text::Tokenizer::load(find_bundled(trainer.hf_assets_path));
-  for (const std::string& warning : tokenizer->warnings()) log_warning(warning);
-  auto loader =
-      data::Loader::open(posix_storage(), loader_options(trainer, rank), data::document_encoder(tokenizer));
-  return std::make_unique<data::Prefetcher>(std::move(loader),
-                                            static_cast<int>(trainer.dataloader.prefetch_factor.value_or(0)));
+  return open_data(trainer, trainer.dataloader, rank);
+}
+
+std::unique_ptr<data::Prefetcher> open_validation_data(const config::Trainer& trainer, const DataRank& rank) {
+  config::Dataloader section = trainer.validator.dataloader;
+  section.infinite = trainer.validator.steps != -1;
+  return open_data(trainer, section, rank);
+}
+
+void log_messages(data::Prefetcher& loader) {
+  for (const data::Message& message : loader.take_messages()) {
+    log(message.is_warning ? LogLevel::kWarning : LogLevel::kInfo, message.text);
+  }
 }
 
 int64_t batches_per_step(const config::Training& training, int64_t data_world) {
   const int64_t one_each = training.local_batch_size * data_world;
   const int64_t global = training.global_batch_size < 0 ? one_each : training.global_batch_size;
-  if (global <= 0 || global % one_each != 0) {
+  if (one_each <= 0 || global <= 0 || global % one_each != 0) {
     throw ValueError(
         fmt::format("global batch size must be multiple of local batch size times data-parallel degree "
                     "({} % ({} * {}) != 0)",

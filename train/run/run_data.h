@@ -26,6 +26,13 @@ std::string find_bundled(const std::string& path);
 // Tokenizer::load and Loader::open throw.
 std::unique_ptr<data::Prefetcher> open_training_data(const config::Trainer& trainer, const DataRank& rank);
 
+// The same for validation: validator.dataloader, starting at its beginning; without end unless
+// validator.steps asks for all there is.
+std::unique_ptr<data::Prefetcher> open_validation_data(const config::Trainer& trainer, const DataRank& rank);
+
+// What the loader had to say since the last call, into the log.
+void log_messages(data::Prefetcher& loader);
+
 // Batches that a step of this rank takes: global_batch_size over those of all ranks. Throws ValueError as
 // TorchTitan does where it does not divide.
 int64_t batches_per_step(const config::Training& training, int64_t data_world);

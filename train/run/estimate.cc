@@ -1,0 +1,116 @@
+// What is kept for the backward pass, in elements of the compute dtype for each token of a layer, follows the
+// operations of train/models: norms and products keep their inputs, attention keeps queries, keys, values and
+// its result, gated activations keep both halves.
+#include "train/run/estimate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "train/run/metrics.h"
+#include "train/run/model_log.h"
+
+namespace milepost::train {
+namespace {
+
+// Bytes that a layer keeps for a token.
+struct LayerBytes {
+  int64_t dense = 0, mixture = 0;
+};
+
+constexpr int64_t kBf16 = 2, kFloat32 = 4;
+
+LayerBytes layer_bytes(const flavor::Llama3& d, int64_t size) {
+  const int64_t heads = (2 * d.n_heads + 2 * d.n_kv_heads) * d.head_dim;  // q, result; k, v
+  const int64_t attention = 2 * d.dim + heads;
+  return {size * (attention + 2 * d.dim + 3 * d.hidden_dim), 0};
+}
+
+LayerBytes layer_bytes(const flavor::DeepSeekV3& d, int64_t size) {
+  const int64_t query = d.qk_nope_head_dim + d.qk_rope_head_dim, value = d.v_head_dim;
+  // Queries, keys, the projection that holds the values, the result.
+  const int64_t heads = d.n_heads * (2 * query + (d.qk_nope_head_dim + value) + value);
+  const int64_t latent = 2 * d.kv_lora_rank + d.qk_rope_head_dim + 2 * d.q_lora_rank;
+  const int64_t around = 4 * d.dim;  // inputs of both norms, and what they give
+  const int64_t attention = heads + latent + around;
+  const int64_t shared = 3 * d.moe_hidden_dim * d.num_shared_experts;
+  const int64_t routed = d.top_k * (2 * d.dim + 3 * d.moe_hidden_dim);
+  const int64_t router = kFloat32 * (d.dim + 3 * d.num_experts);
+  return {size * (attention + 3 * d.hidden_dim), size * (attention + shared) + kBf16 * routed + router};
+}
+
+// Layers of each kind; prediction layers are as the last one.
+LayerBytes layer_counts(const flavor::Llama3& d) { return {d.n_layers, 0}; }
+LayerBytes layer_counts(const flavor::DeepSeekV3& d) {
+  const int64_t dense = std::min(d.n_dense_layers, d.n_layers);
+  const bool last_is_dense = dense == d.n_layers;
+  return {dense + (last_is_dense ? d.num_mtp_layers : 0),
+          d.n_layers - dense + (last_is_dense ? 0 : d.num_mtp_layers)};
+}
+
+int64_t activation_bytes(const config::Trainer& config, int64_t trainable, int64_t largest_block) {
+  const int64_t size = config.training.mixed_precision_param == "bfloat16" ? kBf16 : kFloat32;
+  const bool is_cast = config.training.mixed_precision_param != config.training.dtype;
+  const bool keeps_inputs_only = std::holds_alternative<config::FullAc>(config.activation_checkpoint);
+  const int64_t tokens = config.training.local_batch_size * config.training.seq_len;
+  const auto* chunked = std::get_if<config::ChunkedLoss>(&config.loss);
+  return std::visit(
+      [&](const auto& dims) {
+        const LayerBytes each = layer_bytes(dims, size), count = layer_counts(dims);
+        int64_t layers = count.dense * each.dense + count.mixture * each.mixture;
+        if (keeps_inputs_only) {
+          layers = (count.dense + count.mixture) * size * dims.dim + std::max(each.dense, each.mixture);
+        }
+        // The end of the model: final norm, hidden states and their gradient; logits of a piece in float32
+        // with their gradient; the output layer's gradient.
+        const int64_t pieces = chunked != nullptr ? std::max<int64_t>(1, chunked->num_chunks) : 1;
+        const int64_t logits = tokens / pieces * dims.vocab_size * (2 * kFloat32);
+        const int64_t end = tokens * 4 * size * dims.dim + std::max(logits, int64_t{0}) +
+                            dims.vocab_size * dims.dim * kFloat32;
+        // Parameters in the compute dtype: all of them, as the graph holds them, or a block's.
+        const int64_t copies = is_cast ? size * (keeps_inputs_only ? largest_block : trainable) : 0;
+        return tokens * layers + end + copies;
+      },
+      config.model.architecture.dims);
+}
+
+}  // namespace
+
+MemoryEstimate estimate_memory(const config::Trainer& config, const Model& model) {
+  const int64_t kept = config.training.dtype == "bfloat16" ? kBf16 : kFloat32;
+  const int64_t moment = config.optimizer.implementation == "fused_opt_states_bf16" ? kBf16 : kept;
+  int64_t trainable = 0, buffers = 0, saved_buffers = 0, largest_block = 0;
+  for (const Parameter* parameter : model.parameters()) {
+    const int64_t size = c10::multiply_integers(parameter->shape);
+    (parameter->trainable ? trainable : buffers) += size;
+    if (!parameter->trainable && parameter->saved) saved_buffers += size;
+  }
+  for (const Block* block : model.blocks()) {
+    int64_t size = 0;
+    for (const Parameter* parameter : block->parameters) size += c10::multiply_integers(parameter->shape);
+    largest_block = std::max(largest_block, size);
+  }
+  MemoryEstimate estimate;
+  estimate.parameters = trainable * kept + buffers * kFloat32;
+  estimate.gradients = trainable * kept;
+  estimate.moments = 2 * trainable * moment;
+  estimate.activations = activation_bytes(config, trainable, largest_block);
+  estimate.checkpoint_bytes = trainable * kept + saved_buffers * kFloat32 + estimate.moments;
+  return estimate;
+}
+
+int64_t causal_flops_per_token(const config::Model& config, int64_t seq_len) {
+  const int64_t all = model_size(config, seq_len).flops_per_token;
+  if (seq_len < 2) return all;
+  // Those of the scores grow with the length, the others do not.
+  const int64_t of_position = (all - model_size(config, 1).flops_per_token) / (seq_len - 1);
+  return all - of_position * (seq_len - 1) / 2;
+}
+
+std::string memory_text(const MemoryEstimate& e) {
+  return fmt::format(
+      "parameters {:.2f} + gradients {:.2f} + moments {:.2f} + activations {:.2f} = {:.2f} GiB",
+      gib(e.parameters), gib(e.gradients), gib(e.moments), gib(e.activations), gib(e.total()));
+}
+
+}  // namespace milepost::train

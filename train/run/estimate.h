@@ -1,0 +1,32 @@
+// What a step takes, from the dimensions alone: for --training.steps 0, and to be held against what is
+// measured.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "milepost/config/trainer.h"
+#include "train/models/model.h"
+
+namespace milepost::train {
+
+struct MemoryEstimate {
+  int64_t parameters = 0, gradients = 0, moments = 0;  // bytes, in training.dtype
+  // What the backward pass of one batch needs at its peak: kept activations, parameters in the compute dtype,
+  // gradients in it, and the largest block's temporary tensors.
+  int64_t activations = 0;
+  int64_t total() const { return parameters + gradients + moments + activations; }
+  int64_t checkpoint_bytes = 0;  // of a full save
+};
+
+// `model` built from `config.model`; it may be without memory. Pure.
+MemoryEstimate estimate_memory(const config::Trainer& config, const Model& model);
+
+// model_size's operations with only the scores that causality leaves. Pure.
+int64_t causal_flops_per_token(const config::Model& config, int64_t seq_len);
+
+// "parameters 0.12 + gradients 0.12 + moments 0.25 + activations 0.61 = 1.10 GiB".
+std::string memory_text(const MemoryEstimate& estimate);
+
+}  // namespace milepost::train

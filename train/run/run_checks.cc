@@ -1,0 +1,93 @@
+#include "train/run/run_checks.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "milepost/base/error.h"
+
+namespace milepost::train {
+namespace {
+
+void check_least(const char* name, int64_t value, int64_t least) {
+  if (value < least) throw ValueError(fmt::format("{} must be at least {}, got {}", name, least, value));
+}
+
+void check_chunks(const config::Trainer& trainer) {
+  const auto* chunked = std::get_if<config::ChunkedLoss>(&trainer.loss);
+  if (chunked == nullptr) return;
+  check_least("loss.num_chunks", chunked->num_chunks, 1);
+  if (trainer.training.seq_len % chunked->num_chunks == 0) return;
+  throw ValueError(fmt::format("ChunkedLossWrapper sequence length must be divisible by num_chunks ({} % {} "
+                               "!= 0)",
+                               trainer.training.seq_len, chunked->num_chunks),
+                   "change training.seq_len or loss.num_chunks");
+}
+
+void check_profiler(const config::Profiler& profiler) {
+  if (!profiler.enable_profiling) return;
+  check_least("profiler.profiler_active", profiler.profiler_active, 1);
+  check_least("profiler.profiler_warmup", profiler.profiler_warmup, 0);
+  if (profiler.profile_freq < profiler.profiler_active + profiler.profiler_warmup) {
+    throw ValueError(
+        fmt::format("profiler.profile_freq ({}) must be at least profiler_warmup + "
+                    "profiler_active ({} + {})",
+                    profiler.profile_freq, profiler.profiler_warmup, profiler.profiler_active));
+  }
+}
+
+}  // namespace
+
+void check_settings(const config::Trainer& trainer) {
+  const config::Training& t = trainer.training;
+  check_least("training.local_batch_size", t.local_batch_size, 1);
+  check_least("training.seq_len", t.seq_len, 1);
+  check_least("training.steps", t.steps, 0);
+  check_least("metrics.log_freq", trainer.metrics.log_freq, 1);
+  if (trainer.validator.enable) check_least("validator.freq", trainer.validator.freq, 1);
+  check_chunks(trainer);
+  check_profiler(trainer.profiler);
+  if (trainer.metrics.enable_wandb) {
+    throw ValueError("metrics.enable_wandb: this version cannot send to Weights & Biases",
+                     "use --metrics.enable-tensorboard, or metrics.jsonl in the dump folder");
+  }
+}
+
+void check_one_process(const config::Parallelism& degrees, int64_t world_size) {
+  const std::pair<const char*, int64_t> all[] = {
+      {"data_parallel_replicate_degree", degrees.data_parallel_replicate_degree},
+      {"data_parallel_shard_degree", degrees.data_parallel_shard_degree},
+      {"tensor_parallel_degree", degrees.tensor_parallel_degree},
+      {"context_parallel_degree", degrees.context_parallel_degree},
+      {"pipeline_parallel_degree", degrees.pipeline_parallel_degree},
+      {"expert_parallel_degree", degrees.expert_parallel_degree}};
+  std::vector<std::string> wanted;
+  if (world_size > 1) wanted.push_back(fmt::format("{} processes", world_size));
+  for (const auto& [name, degree] : all) {
+    if (degree > 1) wanted.push_back(fmt::format("parallelism.{} {}", name, degree));
+  }
+  if (wanted.empty()) return;
+  throw ValueError(
+      fmt::format("this version of Milepost trains in one process; asked for: {}", fmt::join(wanted, ", ")),
+      "set NGPU=1 and every degree of parallelism to 1; --training.steps 0 shows the sizes of any model");
+}
+
+void check_writable(const std::string& folder) {
+  std::error_code code;
+  std::filesystem::create_directories(folder, code);
+  if (code) throw StorageError(ErrorCode::kIo, "cannot make the dump folder", folder, code.value());
+  const std::string probe =
+      (std::filesystem::path(folder) / fmt::format(".milepost-write-test.{}", ::getpid())).string();
+  const int file = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) throw StorageError(ErrorCode::kIo, "cannot write into the dump folder", folder, errno);
+  ::close(file);
+  ::unlink(probe.c_str());
+}
+
+}  // namespace milepost::train

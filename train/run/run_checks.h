@@ -1,0 +1,22 @@
+// What must hold before training starts, beyond what the configuration's own conditions say.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "milepost/config/trainer.h"
+
+namespace milepost::train {
+
+// Sizes and frequencies that steps are counted by, the chunks of the loss, the profiler's schedule. Pure.
+// Throws ValueError.
+void check_settings(const config::Trainer& trainer);
+
+// That the run needs one process: throws ValueError that names every degree above 1 and a number of processes
+// above 1.
+void check_one_process(const config::Parallelism& degrees, int64_t world_size);
+
+// Makes `folder` and a file in it, which is removed again. Throws StorageError.
+void check_writable(const std::string& folder);
+
+}  // namespace milepost::train

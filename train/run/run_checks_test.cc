@@ -1,0 +1,95 @@
+#include "train/run/run_checks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "milepost/base/error.h"
+#include "milepost/config/registry.h"
+#include "train/torch.h"
+
+namespace milepost::train {
+namespace {
+
+using testing::HasSubstr;
+
+std::string refusal(const std::function<void()>& check) {
+  try {
+    check();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+std::string refusal_of(const std::function<void(config::Trainer*)>& change) {
+  config::Trainer trainer = config::make("deepseek_v3", "deepseek_v3_debugmodel");
+  change(&trainer);
+  return refusal([&] { check_settings(trainer); });
+}
+
+TEST(CheckSettings, PassesTheRegistrysEntries) {
+  for (const config::Entry& entry : config::entries()) EXPECT_NO_THROW(check_settings(entry.make()));
+}
+
+TEST(CheckSettings, RefusesSizesThatCannotBe) {
+  using Trainer = config::Trainer;
+  EXPECT_THAT(refusal_of([](Trainer* t) { t->training.local_batch_size = 0; }),
+              HasSubstr("training.local_batch_size must be at least 1, got 0"));
+  EXPECT_THAT(refusal_of([](Trainer* t) { t->training.seq_len = -1; }),
+              HasSubstr("training.seq_len must be"));
+  EXPECT_THAT(refusal_of([](Trainer* t) { t->training.steps = -1; }), HasSubstr("training.steps must be"));
+  EXPECT_THAT(refusal_of([](Trainer* t) { t->metrics.log_freq = 0; }), HasSubstr("metrics.log_freq must be"));
+  EXPECT_THAT(refusal_of([](Trainer* t) {
+                t->validator.enable = true;
+                t->validator.freq = 0;
+              }),
+              HasSubstr("validator.freq must be"));
+}
+
+TEST(CheckSettings, RefusesChunksThatDoNotDivide) {
+  EXPECT_THAT(refusal_of([](config::Trainer* t) { t->training.seq_len = 100; }),
+              HasSubstr("sequence length must be divisible by num_chunks (100 % 8 != 0)"));
+}
+
+TEST(CheckSettings, RefusesAProfilersScheduleWithoutRoom) {
+  EXPECT_THAT(refusal_of([](config::Trainer* t) {
+                t->profiler.enable_profiling = true;
+                t->profiler.profile_freq = 3;
+              }),
+              HasSubstr("profile_freq (3) must be at least"));
+}
+
+TEST(CheckSettings, RefusesWeightsAndBiases) {
+  EXPECT_THAT(refusal_of([](config::Trainer* t) { t->metrics.enable_wandb = true; }),
+              HasSubstr("cannot send to Weights & Biases"));
+}
+
+TEST(CheckOneProcess, NamesEveryDegreeAboveOne) {
+  config::Parallelism degrees;
+  EXPECT_NO_THROW(check_one_process(degrees, 1));
+  degrees.tensor_parallel_degree = 2;
+  degrees.expert_parallel_degree = 4;
+  EXPECT_THAT(refusal([&] { check_one_process(degrees, 8); }),
+              HasSubstr("asked for: 8 processes, parallelism.tensor_parallel_degree 2, "
+                        "parallelism.expert_parallel_degree 4"));
+}
+
+TEST(CheckWritable, MakesTheFolderAndLeavesNothingInIt) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "dump" / "deep";
+  std::filesystem::remove_all(folder.parent_path());
+  check_writable(folder.string());
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+}
+
+TEST(CheckWritable, NamesAFolderThatIsAFile) {
+  const std::string path = testing::TempDir() + "/dump-file";
+  std::ofstream(path) << "a file";
+  EXPECT_THAT(refusal([&] { check_writable(path); }), HasSubstr(path));
+}
+
+}  // namespace
+}  // namespace milepost::train

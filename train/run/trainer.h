@@ -1,0 +1,93 @@
+// A training run, from a configuration to its last step (spec training, sections 1, 2 and 13 to 15).
+//
+//   Trainer trainer(config);              everything that can be refused is refused here, before anything is
+//   long Trainer::End end = trainer.train();   loads, trains, saves, and tells the log
+//
+// Threads: one. The data loader reads ahead in a thread of its own, operations use ATen's threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "milepost/config/trainer.h"
+#include "milepost/data/prefetch.h"
+#include "train/models/model.h"
+#include "train/optim/optimizer.h"
+#include "train/run/device.h"
+#include "train/run/memory.h"
+#include "train/run/metrics.h"
+#include "train/run/metrics_writer.h"
+#include "train/run/phase_clock.h"
+#include "train/run/run_data.h"
+#include "train/run/summary.h"
+#include "train/run/trace_profiler.h"
+#include "train/run/training.h"
+#include "train/run/validator.h"
+#include "train/state/checkpointer.h"
+#include "train/state/job.h"
+
+namespace milepost::train {
+
+class Trainer {
+ public:
+  // Builds everything in TorchTitan's order. Throws ValueError for settings that cannot stand, StorageError
+  // for a dump folder that cannot be written and data that cannot be read.
+  explicit Trainer(const config::Trainer& config);
+  ~Trainer();
+
+  // Until training.steps, the end of the data, or a signal. Throws NonFiniteError, and what data, operations
+  // and storage throw.
+  RunEnd train();
+  // Saves the starting values as step 0 (checkpoint.create_seed_checkpoint).
+  void save_seed();
+
+ private:
+  void build_model_parts();
+  void build_optimizer();
+  void open_data();
+  void log_start() const;
+
+  bool train_step();  // up to the optimizer; false: the data ran out
+  bool read_batches(std::vector<data::Batch>* batches);
+  double forward_backward(data::Batch& batch, int64_t global_valid_tokens);
+  void update(double loss);
+  void log_step();
+  void begin_interval();
+  void finish_step(RunEnd* end);  // checkpoint, validation, files
+  void validate();
+  void stop_if_asked(RunEnd* end);
+  void show_summary() const;
+
+  const config::Trainer config_;
+  at::Device device_;
+  DataRank place_;
+  int64_t batches_per_step_ = 1;
+  int64_t start_bytes_ = 0;  // resident before the model was
+  PeakFlops peak_;
+  MemoryMeter memory_;
+  ModelSize size_;
+  Colors colors_;
+
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Execution> execution_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<LrScheduler> scheduler_;
+  std::unique_ptr<data::Prefetcher> data_;
+  std::unique_ptr<Checkpointer> checkpointer_;
+  std::unique_ptr<Validator> validator_;
+  std::unique_ptr<MetricsWriter> metrics_;
+  std::unique_ptr<TraceProfiler> profiler_;
+  TrainState state_;
+
+  // Of the step in progress.
+  PhaseClock clock_;
+  StepRecord record_;
+  // Since the last line of the log.
+  Interval interval_;
+  MemoryUse interval_memory_;
+  PhaseClock::Clock::time_point interval_start_;
+  RunTotals totals_;
+};
+
+}  // namespace milepost::train
