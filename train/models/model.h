@@ -62,7 +62,7 @@ struct ExpertLoad {
   Parameter* bias_E = nullptr;    // float32 buffer; null without load_balance_coeff
   Parameter* tokens_E = nullptr;  // float32 buffer of counts since the last update, never saved
   bool is_balanced = true;        // false for multi-token prediction layers, whose bias stays
-  double aux_loss = 0;            // sequence-wise loss of the last forward passes, where it is on
+  double aux_loss = 0;            // sequence-wise loss of the forward passes since somebody set it to 0
 };
 
 class Model {

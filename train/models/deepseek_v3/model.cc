@@ -102,12 +102,13 @@ std::vector<at::Tensor> DeepSeekV3Model::forward(const Layer& layer, const at::T
   const at::Tensor normed_BLD = layer.ffn_norm(h_BLD);
   if (!layer.moe) return {h_BLD + (*layer.feed_forward)(normed_BLD)};
   const at::Tensor x_TD = normed_BLD.flatten(0, 1);
-  const Routing routing = layer.moe->route(x_TD);
+  const Routing routing = layer.moe->route(x_TD, h_BLD.size(0), pass.training ? aux_loss_scale_ : 0);
   const std::string seen = "router." + layer.load.block;
   show(seen + ".expert_ids", routing.ids_TK);
   show(seen + ".weights", routing.weights_TK);
   show(seen + ".scores", routing.scores_TE);
-  return {h_BLD + (*layer.moe)(x_TD, routing).view_as(h_BLD), layer.moe->count(routing)};
+  return {h_BLD + (*layer.moe)(x_TD, routing).view_as(h_BLD), layer.moe->count(routing),
+          at::scalar_tensor(routing.balance_loss, at::kDouble)};
 }
 
 void DeepSeekV3Model::note_load(Layer& layer, const std::vector<at::Tensor>& results, const Pass& pass) {
@@ -115,6 +116,7 @@ void DeepSeekV3Model::note_load(Layer& layer, const std::vector<at::Tensor>& res
   if (!layer.moe || !pass.training) return;
   const at::NoGradGuard no_grad;
   layer.load.tokens_E->local.add_(results[1]);
+  layer.load.aux_loss += results[2].item<double>();
 }
 
 std::vector<at::Tensor> DeepSeekV3Model::hidden(const Batch& batch, Execution& execution, bool training) {

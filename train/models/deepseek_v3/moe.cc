@@ -7,6 +7,7 @@
 #include "milepost/base/error.h"
 #include "train/ops/experts.h"
 #include "train/ops/linear.h"
+#include "train/ops/sequence_balance.h"
 
 namespace milepost::train {
 namespace {
@@ -90,7 +91,7 @@ MixtureOfExperts::MixtureOfExperts(const std::string& name, const flavor::DeepSe
   if (config.load_balance_coeff) expert_bias_E = buffer(name + ".moe.expert_bias_E", E, true);
 }
 
-Routing MixtureOfExperts::route(const at::Tensor& x_TD) const {
+Routing MixtureOfExperts::route(const at::Tensor& x_TD, int64_t sequences, double balance) const {
   Routing routing;
   const at::Tensor logits_TE = train::linear(x_TD.to(at::kFloat), gate.weight.compute.to(at::kFloat));
   routing.scores_TE = dims.score_func == Score::kSigmoid ? logits_TE.sigmoid() : logits_TE.softmax(-1);
@@ -101,6 +102,13 @@ Routing MixtureOfExperts::route(const at::Tensor& x_TD) const {
     if (dims.num_expert_groups > 0) choice_TE = limit_to_groups(choice_TE, dims);
     routing.ids_TK =
         force_load_balance ? ids_in_turn(choice_TE, dims.top_k) : std::get<1>(choice_TE.topk(dims.top_k, -1));
+  }
+  if (balance != 0) {
+    const auto by_sequence = [sequences](const at::Tensor& t) { return t.unflatten(0, {sequences, -1}); };
+    const SequenceBalance balanced =
+        with_sequence_balance(by_sequence(routing.scores_TE), by_sequence(routing.ids_TK), balance);
+    routing.scores_TE = balanced.scores_BLE.flatten(0, 1);
+    routing.balance_loss = balanced.loss;
   }
   routing.weights_TK = routing.scores_TE.gather(-1, routing.ids_TK);
   if (dims.route_norm) routing.weights_TK = routing.weights_TK / (routing.weights_TK.sum(-1, true) + 1e-20);

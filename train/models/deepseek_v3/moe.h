@@ -15,9 +15,10 @@
 namespace milepost::train {
 
 struct Routing {
-  at::Tensor scores_TE;   // of the gate: sigmoid or softmax, float32
-  at::Tensor ids_TK;      // chosen experts, int64
-  at::Tensor weights_TK;  // what their results are multiplied by, float32
+  at::Tensor scores_TE;     // of the gate: sigmoid or softmax, float32
+  at::Tensor ids_TK;        // chosen experts, int64
+  at::Tensor weights_TK;    // what their results are multiplied by, float32
+  double balance_loss = 0;  // sequence-wise
 };
 
 struct MixtureOfExperts {
@@ -32,7 +33,9 @@ struct MixtureOfExperts {
   // `name` is the layer's: "layers.1.moe" follows from it. Throws ValueError for groups that cannot be.
   MixtureOfExperts(const std::string& name, const flavor::DeepSeekV3& dims, int64_t layer,
                    const config::ModelOptions& config, const ModelOptions& options);
-  Routing route(const at::Tensor& x_TD) const;
+  // `sequences`: B. `balance`: factor of the sequence-wise loss, whose gradient comes with that of the
+  // weights; 0: no such loss.
+  Routing route(const at::Tensor& x_TD, int64_t sequences, double balance) const;
   // The routed experts' weighted sum and the shared experts'.
   at::Tensor operator()(const at::Tensor& x_TD, const Routing& routing) const;
   // Tokens of each expert, float32 [E].
