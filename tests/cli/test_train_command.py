@@ -170,10 +170,10 @@ def test_a_fake_backend_checks_the_degrees_of_parallelism(train, flags, text):
     assert last_line(done).startswith("ValueError: ") and text in last_line(done)
 
 
-def test_says_that_it_does_not_train_yet(train):
-    done = train(*DEBUGMODEL, status=FAILED)
-    assert "Building deepseek_v3 debugmodel: 33014016 parameters" in done.stderr
-    assert "nothing was trained" in last_line(done)
+def test_a_dry_run_tells_sizes_and_trains_nothing(train, tmp_path):
+    done = train(*DEBUGMODEL, "--dry-run")
+    assert "Building deepseek_v3 debugmodel" in done.stderr and "size: 33,014,016 total parameters" in done.stderr
+    assert "Nothing was trained" in last_line(done) and not (tmp_path / "outputs").exists()
 
 
 def test_every_log_line_has_the_form_of_the_references(train):
