@@ -171,7 +171,7 @@ def test_validates(train, tmp_path):
 def test_validation_takes_all_the_data_or_says_that_there_is_none(train, tmp_path):
     (tmp_path / "val").mkdir()
     documents(tmp_path / "val", 8, "some text to look at " * 10)
-    flags = (*LLAMA, *SMALL, "--training.steps", 1, "--validator.enable", "--validator.dataloader.dataset", "text", "--validator.dataloader.dataset-path", "val")
+    flags = (*LLAMA, *SMALL, "--training.steps", 1, "--validator.enable", "--validator.steps", -1, "--validator.dataloader.dataset", "text", "--validator.dataloader.dataset-path", "val")
     assert "validate step:  1" in train(*flags)
     documents(tmp_path / "val", 1, "short")
     assert "the validation data fill no batch" in train(*flags, status=FAILED)
