@@ -31,6 +31,8 @@ RunSummary summary_of(const RunTotals& totals) {
           .peak_source = "a guess",
           .peak_bytes = int64_t{3} << 30,
           .start_bytes = int64_t{1} << 30,
+          .estimate = {},
+          .checkpoint_folder = "",
           .metrics_path = "out/metrics.jsonl"};
 }
 

@@ -10,7 +10,7 @@ namespace milepost::train {
 namespace {
 
 TEST(Llama3, LearnsABatch) {
-  at::globalContext().defaultGenerator(at::kCPU).set_current_seed(1);
+  at::manual_seed(1);
   config::Trainer trainer = config::make("llama3", "llama3_debugmodel");
   const auto model = build_model(trainer.model, {.seq_len = 16});
   model->allocate(at::kFloat, at::kCPU);
