@@ -18,7 +18,7 @@ TEST(Plot, DrawsAFallingLine) {
   const std::vector<double> values = {4, 3, 2, 1};
   EXPECT_THAT(
       plot(values, 1, {.columns = 10, .rows = 4, .unicode = false}),
-      ElementsAre("   4.0000 |#", "          |##", "          |###", "   1.0000 |.###", "           1  4"));
+      ElementsAre("   4.0000 |#", "          |##", "          |##.", "   1.0000 |###.", "           1  4"));
 }
 
 TEST(Plot, AveragesWhatFallsOnOneColumn) {
