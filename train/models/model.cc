@@ -37,18 +37,26 @@ void fill(at::Tensor tensor, const Init& init) {
   }
 }
 
-// Fused projections are drawn part by part, as if they were parameters of their own.
+// Fused projections are drawn part by part, as if they were parameters of their own. Every rank draws whole
+// tensors and keeps its part, so that values do not depend on the number of ranks.
 void initialize_parameter(Parameter& parameter) {
-  if (parameter.parts.empty()) {
-    fill(parameter.local, parameter.init);
-    return;
-  }
+  const Box box = local_box(parameter);
+  const bool is_whole = parameter.local.sizes().equals(parameter.shape);
+  const at::Tensor whole =
+      is_whole ? parameter.local : at::empty(parameter.shape, parameter.local.options().requires_grad(false));
+  if (parameter.parts.empty()) fill(whole, parameter.init);
   for (const SavedPart& part : parameter.parts) {
-    at::Tensor rows = part_view(parameter.local, part);
+    at::Tensor rows = part_view(whole, part);
     at::Tensor drawn = at::empty(rows.sizes(), rows.options().requires_grad(false));
     fill(drawn, parameter.init);
     rows.copy_(drawn);
   }
+  if (is_whole) return;
+  at::Tensor own = whole;
+  for (size_t dim = 0; dim < box.offsets.size(); ++dim) {
+    own = own.narrow(static_cast<int64_t>(dim), box.offsets[dim], box.sizes[dim]);
+  }
+  parameter.local.copy_(own);
 }
 
 }  // namespace
@@ -56,7 +64,9 @@ void initialize_parameter(Parameter& parameter) {
 void Model::allocate(at::ScalarType dtype, at::Device device) {
   for (Parameter* parameter : parameters_) {
     const at::ScalarType kept = parameter->trainable ? dtype : at::kFloat;
-    parameter->local = at::empty(parameter->shape, at::TensorOptions(device).dtype(kept));
+    const Box box = local_box(*parameter);
+    parameter->local =
+        at::empty(at::IntArrayRef(box.sizes.data(), box.sizes.size()), at::TensorOptions(device).dtype(kept));
     parameter->local.set_requires_grad(parameter->trainable);
   }
 }

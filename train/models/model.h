@@ -39,6 +39,9 @@ class Execution {
   // result only.
   virtual std::vector<at::Tensor> run(const Block& block, const std::vector<at::Tensor>& inputs,
                                       const Forward& forward) = 0;
+  // After the backward pass of each micro-batch: when this returns, all its gradients are in
+  // Parameter::local's gradients.
+  virtual void finish_backward() {}
 };
 // One process. `compute_dtype` applies to trainable parameters; gradients arrive in Parameter::local's dtype.
 //   none       keeps what the operations keep

@@ -56,6 +56,7 @@ struct Parameter {
   // Which part of `shape` this rank holds. One process: an empty mesh, everything.
   Mesh mesh;
   std::vector<Placement> placements;
+  int64_t rank = 0;  // this one's, in the mesh
 
   // This rank's part, in the dtype in which parameters are kept (training.dtype; buffers float32). A leaf
   // that requires a gradient when trainable; its gradient lies in local.grad(), same dtype and shape.
@@ -65,6 +66,11 @@ struct Parameter {
   // the parameter's block runs.
   at::Tensor compute;
 };
+
+// The part of the whole tensor that this rank holds; everything without a mesh.
+Box local_box(const Parameter& parameter);
+// The tensor dimension that a mesh dimension shards; 0 where none does.
+int sharded_dimension(const Parameter& parameter);
 
 // The part of `tensor` (the parameter, its gradient or a moment: same leading dimension) that `part` names: a
 // view of shape [num_periods, num_rows, ...], rows in the order of the stored tensor.

@@ -49,7 +49,7 @@ TEST(ScalarEvent, IsTheProtocolBuffer) {
                         "\x2a\x0a"               // 5: summary
                         "\x0a\x08\x0a\x01t\x15"  // value, tag, simple value
                         "\0\0\x80\x3f",
-                        25));
+                        24));
 }
 
 TEST(EventFile, BeginsWithItsVersion) {

@@ -44,9 +44,8 @@ at::Tensor LatentAttention::operator()(const at::Tensor& x_BLD, const at::Tensor
                                        const RopeTable& rope,
                                        const std::shared_ptr<const DocumentBorders>& borders) const {
   const at::Tensor flat_q = wq ? (*wq)(x_BLD) : (*wq_b)((*q_norm)((*wq_a)(x_BLD)));
-  const auto q_parts =
-      flat_q.unflatten(-1, {num_heads, nope_dim + rope_dim}).split_with_sizes({nope_dim, rope_dim}, -1);
-  const at::Tensor q_BLHK = at::cat({q_parts[0], apply_rope(q_parts[1], rope, positions_BL)}, -1);
+  const at::Tensor q_BLHK =
+      rope_in_place(flat_q.unflatten(-1, {num_heads, nope_dim + rope_dim}), rope, positions_BL);
 
   const auto kv_parts = wkv_a(x_BLD).split_with_sizes({kv_rank, rope_dim}, -1);
   const at::Tensor k_rope_BLR = apply_rope(kv_parts[1], rope, positions_BL);

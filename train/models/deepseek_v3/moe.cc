@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "milepost/base/error.h"
+#include "train/models/remaking.h"
 #include "train/ops/experts.h"
 #include "train/ops/linear.h"
 #include "train/ops/sequence_balance.h"
@@ -93,7 +94,11 @@ MixtureOfExperts::MixtureOfExperts(const std::string& name, const flavor::DeepSe
 
 Routing MixtureOfExperts::route(const at::Tensor& x_TD, int64_t sequences, double balance) const {
   Routing routing;
-  const at::Tensor logits_TE = train::linear(x_TD.to(at::kFloat), gate.weight.compute.to(at::kFloat));
+  const at::Tensor wide_TD = x_TD.to(at::kFloat);
+  if (!wide_TD.is_same(x_TD)) {
+    can_remake(wide_TD, [x_TD = x_TD.detach()] { return x_TD.to(at::kFloat); });
+  }
+  const at::Tensor logits_TE = train::linear(wide_TD, gate.weight.compute.to(at::kFloat));
   routing.scores_TE = dims.score_func == Score::kSigmoid ? logits_TE.sigmoid() : logits_TE.softmax(-1);
   {
     const at::NoGradGuard choice_has_no_gradient;

@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "milepost/base/error.h"
-#include "train/models/model.h"
+#include "train/models/weights.h"
 
 namespace milepost::train {
 namespace {
@@ -21,10 +21,11 @@ std::vector<at::Tensor> trainable_of(const Block& block) {
 // ones, in order.
 class ComputeScope {
  public:
-  ComputeScope(const Block& block, at::TensorList sources, at::ScalarType dtype) : block_(block) {
+  ComputeScope(const Block& block, at::TensorList sources, Weights& weights) : block_(block) {
+    const std::vector<at::Tensor> whole = weights.materialize(block, sources);
     size_t next = 0;
     for (Parameter* parameter : block.parameters) {
-      parameter->compute = parameter->trainable ? sources[next++].to(dtype) : parameter->local;
+      parameter->compute = parameter->trainable ? whole[next++] : parameter->local;
     }
   }
   ~ComputeScope() {
@@ -49,17 +50,17 @@ variable_list leaves_of(const variable_list& tensors) {
 // Keeps a block's inputs only; the backward pass runs the block again and differentiates that run. Arguments:
 // the inputs, then the block's trainable parameters.
 struct Recomputed : torch::autograd::Function<Recomputed> {
-  static variable_list forward(AutogradContext* context, const Block* block, at::ScalarType dtype,
+  static variable_list forward(AutogradContext* context, const Block* block, Weights* weights,
                                const Execution::Forward& run, int64_t num_inputs, at::TensorList arguments) {
     context->save_for_backward(arguments.vec());
     context->saved_data["inputs"] = num_inputs;
-    context->saved_data["dtype"] = static_cast<int64_t>(dtype);
     auto kept = c10::make_intrusive<Kept>();
     kept->block = block;
+    kept->weights = weights;
     kept->run = run;
     context->saved_data["kept"] = c10::IValue::make_capsule(kept);
     const size_t inputs = static_cast<size_t>(num_inputs);
-    const ComputeScope scope(*block, arguments.slice(inputs), dtype);
+    const ComputeScope scope(*block, arguments.slice(inputs), *weights);
     variable_list results = run(arguments.slice(0, inputs).vec());
     context->mark_non_differentiable({results.begin() + 1, results.end()});
     return results;
@@ -69,7 +70,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     const variable_list leaves = leaves_of(context->get_saved_variables());
     const auto kept = c10::static_intrusive_pointer_cast<Kept>(context->saved_data["kept"].toCapsule());
     const auto num_inputs = static_cast<size_t>(context->saved_data["inputs"].toInt());
-    const auto dtype = static_cast<at::ScalarType>(context->saved_data["dtype"].toInt());
+    kept->weights->prepare_backward(*kept->block);
     variable_list wanted;
     for (const at::Tensor& leaf : leaves) {
       if (leaf.requires_grad()) wanted.push_back(leaf);
@@ -78,7 +79,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     {
       const at::AutoGradMode with_graph(true);
       const at::TensorList all(leaves);
-      const ComputeScope scope(*kept->block, all.slice(num_inputs), dtype);
+      const ComputeScope scope(*kept->block, all.slice(num_inputs), *kept->weights);
       const variable_list results = kept->run(all.slice(0, num_inputs).vec());
       found = torch::autograd::grad({results[0]}, wanted, {gradients[0]}, std::nullopt, false,
                                     /*allow_unused=*/true);
@@ -94,14 +95,15 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
  private:
   struct Kept : torch::CustomClassHolder {
     const Block* block = nullptr;
+    Weights* weights = nullptr;
     Execution::Forward run;
   };
 };
 
-class LocalExecution final : public Execution {
+class BlockExecution final : public Execution {
  public:
-  LocalExecution(at::ScalarType compute_dtype, bool recomputes_layers)
-      : compute_dtype_(compute_dtype), recomputes_layers_(recomputes_layers) {}
+  BlockExecution(std::unique_ptr<Weights> weights, bool recomputes_layers)
+      : weights_(std::move(weights)), recomputes_layers_(recomputes_layers) {}
 
   std::vector<at::Tensor> run(const Block& block, const std::vector<at::Tensor>& inputs,
                               const Forward& forward) override {
@@ -109,27 +111,57 @@ class LocalExecution final : public Execution {
     if (recomputes_layers_ && block.is_layer && at::GradMode::is_enabled()) {
       std::vector<at::Tensor> arguments = inputs;
       arguments.insert(arguments.end(), parameters.begin(), parameters.end());
-      return Recomputed::apply(&block, compute_dtype_, forward, static_cast<int64_t>(inputs.size()),
+      return Recomputed::apply(&block, weights_.get(), forward, static_cast<int64_t>(inputs.size()),
                                at::TensorList(arguments));
     }
-    const ComputeScope scope(block, parameters, compute_dtype_);
-    return forward(inputs);
+    std::vector<at::Tensor> results;
+    {
+      const ComputeScope scope(block, parameters, *weights_);
+      results = forward(inputs);
+    }
+    if (at::GradMode::is_enabled() && results[0].requires_grad()) {
+      weights_->release(block);
+      results[0].register_hook([this, &block](const at::Tensor&) { weights_->prepare_backward(block); });
+    }
+    return results;
+  }
+
+  void finish_backward() override { weights_->finish_backward(); }
+
+ private:
+  std::unique_ptr<Weights> weights_;
+  bool recomputes_layers_;
+};
+
+// One process: the weights are all here, and only cast.
+class CastWeights final : public Weights {
+ public:
+  explicit CastWeights(at::ScalarType dtype) : dtype_(dtype) {}
+  std::vector<at::Tensor> materialize(const Block& /*block*/, at::TensorList locals) override {
+    std::vector<at::Tensor> cast;
+    for (const at::Tensor& local : locals) cast.push_back(local.to(dtype_));
+    return cast;
   }
 
  private:
-  at::ScalarType compute_dtype_;
-  bool recomputes_layers_;
+  at::ScalarType dtype_;
 };
 
 }  // namespace
 
-std::unique_ptr<Execution> make_local_execution(at::ScalarType compute_dtype,
-                                                const config::ActivationCheckpoint& recompute) {
+std::unique_ptr<Execution> make_execution(std::unique_ptr<Weights> weights,
+                                          const config::ActivationCheckpoint& recompute) {
   if (std::holds_alternative<config::MemoryBudgetAc>(recompute)) {
     throw ValueError("activation checkpointing by memory budget needs a compiler that chooses what to keep",
                      "use activation-checkpoint:selective, full or none");
   }
-  return std::make_unique<LocalExecution>(compute_dtype, std::holds_alternative<config::FullAc>(recompute));
+  return std::make_unique<BlockExecution>(std::move(weights),
+                                          std::holds_alternative<config::FullAc>(recompute));
+}
+
+std::unique_ptr<Execution> make_local_execution(at::ScalarType compute_dtype,
+                                                const config::ActivationCheckpoint& recompute) {
+  return make_execution(std::make_unique<CastWeights>(compute_dtype), recompute);
 }
 
 }  // namespace milepost::train
