@@ -32,12 +32,13 @@ double sum_of_squares(const at::Tensor& any_gradient) {
 
 }  // namespace
 
-double clip_gradients(const std::vector<Parameter*>& parameters, double max_norm) {
+double clip_gradients(const std::vector<Parameter*>& parameters, double max_norm, Group* shards) {
   const at::NoGradGuard no_grad;
   double squares = 0;
   for (const Parameter* p : parameters) {
     if (p->local.grad().defined()) squares += sum_of_squares(p->local.grad());
   }
+  if (shards != nullptr) squares = all_reduce(*shards, squares);
   const double norm = std::sqrt(squares);
   // In float32, as PyTorch computes it.
   const float factor = static_cast<float>(max_norm) / (static_cast<float>(norm) + 1e-6F);

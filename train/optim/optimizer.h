@@ -8,6 +8,7 @@
 
 #include "milepost/config/sections.h"
 #include "train/models/model.h"
+#include "train/parallel/collectives.h"
 
 namespace milepost::train {
 
@@ -48,11 +49,13 @@ class Optimizer {
 
 // Norm over all gradients (2-norm), before scaling every gradient by min(1, max_norm / (norm + 1e-6)).
 // Deterministic: does not depend on the number of threads.
-double clip_gradients(const std::vector<Parameter*>& parameters, double max_norm);
+// `shards`: the ranks that hold the other parts of the parameters; null with one process.
+double clip_gradients(const std::vector<Parameter*>& parameters, double max_norm, Group* shards = nullptr);
 
 // Moves each balanced layer's expert bias by `coeff` towards even load, and zeroes the counts (spec training,
 // section 11).
-void update_expert_biases(const std::vector<ExpertLoad*>& loads, double coeff);
+// `ranks`: those that routed other tokens of the same step, whose counts are added; null with one process.
+void update_expert_biases(const std::vector<ExpertLoad*>& loads, double coeff, Group* ranks = nullptr);
 
 // The learning rate's factor before the `index`-th scheduler step, index from 0 (spec training, section 10).
 class LrSchedule {

@@ -53,6 +53,9 @@ std::string step_json(const StepRecord& record, const PhaseClock& clock) {
   }
   seconds["other"] = std::max(0.0, clock.total_seconds() - known);
   json["seconds"] = seconds;
+  if (record.exposed) {
+    json["exposed_seconds"] = {{"gather", record.exposed->gather}, {"scatter", record.exposed->scatter}};
+  }
   return json.dump();
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "milepost/config/sections.h"
+#include "train/models/sharded_weights.h"
 #include "train/run/event_file.h"
 #include "train/run/metrics.h"
 #include "train/run/phase_clock.h"
@@ -27,6 +28,7 @@ struct StepRecord {
   int64_t num_tokens = 0, num_tokens_seen = 0;
   std::vector<std::pair<std::string, double>> learning_rates;  // "lr/AdamW"
   std::optional<double> aux_loss;                              // mean over layers, where there is one
+  std::optional<ExposedTime> exposed;                          // waiting for other ranks, where there are any
 };
 
 // As a line of metrics.jsonl, without the line feed; numbers that are not finite are null.

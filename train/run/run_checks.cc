@@ -59,23 +59,22 @@ void check_settings(const config::Trainer& trainer) {
   }
 }
 
-void check_one_process(const config::Parallelism& degrees, int64_t world_size) {
-  const std::pair<const char*, int64_t> all[] = {
-      {"data_parallel_replicate_degree", degrees.data_parallel_replicate_degree},
-      {"data_parallel_shard_degree", degrees.data_parallel_shard_degree},
+void check_parallelism(const config::Parallelism& degrees) {
+  const std::pair<const char*, int64_t> later[] = {
       {"tensor_parallel_degree", degrees.tensor_parallel_degree},
       {"context_parallel_degree", degrees.context_parallel_degree},
       {"pipeline_parallel_degree", degrees.pipeline_parallel_degree},
       {"expert_parallel_degree", degrees.expert_parallel_degree}};
   std::vector<std::string> wanted;
-  if (world_size > 1) wanted.push_back(fmt::format("{} processes", world_size));
-  for (const auto& [name, degree] : all) {
+  for (const auto& [name, degree] : later) {
     if (degree > 1) wanted.push_back(fmt::format("parallelism.{} {}", name, degree));
   }
   if (wanted.empty()) return;
   throw ValueError(
-      fmt::format("this version of Milepost trains in one process; asked for: {}", fmt::join(wanted, ", ")),
-      "set NGPU=1 and every degree of parallelism to 1; --training.steps 0 shows the sizes of any model");
+      fmt::format("this version of Milepost shards and replicates the model, and divides it in no other way; "
+                  "asked for: {}",
+                  fmt::join(wanted, ", ")),
+      "set these degrees to 1; --training.steps 0 shows the sizes of any model");
 }
 
 void check_writable(const std::string& folder) {

@@ -12,9 +12,9 @@ namespace milepost::train {
 // Throws ValueError.
 void check_settings(const config::Trainer& trainer);
 
-// That the run needs one process: throws ValueError that names every degree above 1 and a number of processes
-// above 1.
-void check_one_process(const config::Parallelism& degrees, int64_t world_size);
+// That the model is divided in ways that this version knows: by dp_shard and dp_replicate. Throws ValueError
+// that names every other degree above 1.
+void check_parallelism(const config::Parallelism& degrees);
 
 // Makes `folder` and a file in it, which is removed again. Throws StorageError.
 void check_writable(const std::string& folder);

@@ -68,13 +68,15 @@ TEST(CheckSettings, RefusesWeightsAndBiases) {
               HasSubstr("cannot send to Weights & Biases"));
 }
 
-TEST(CheckOneProcess, NamesEveryDegreeAboveOne) {
+TEST(CheckParallelism, NamesEveryDegreeThatIsNotThereYet) {
   config::Parallelism degrees;
-  EXPECT_NO_THROW(check_one_process(degrees, 1));
+  degrees.data_parallel_replicate_degree = 2;
+  degrees.data_parallel_shard_degree = 4;
+  EXPECT_NO_THROW(check_parallelism(degrees));
   degrees.tensor_parallel_degree = 2;
   degrees.expert_parallel_degree = 4;
-  EXPECT_THAT(refusal([&] { check_one_process(degrees, 8); }),
-              HasSubstr("asked for: 8 processes, parallelism.tensor_parallel_degree 2, "
+  EXPECT_THAT(refusal([&] { check_parallelism(degrees); }),
+              HasSubstr("asked for: parallelism.tensor_parallel_degree 2, "
                         "parallelism.expert_parallel_degree 4"));
 }
 

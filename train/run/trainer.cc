@@ -1,17 +1,21 @@
 #include "train/run/trainer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
+#include <utility>
 
 #include "milepost/base/error.h"
+#include "milepost/config/config_file.h"
 #include "milepost/config/validate.h"
 #include "milepost/manager/policy.h"
 #include "train/models/loss.h"
+#include "train/models/sharding.h"
 #include "train/run/batches.h"
 #include "train/run/determinism.h"
 #include "train/run/environment.h"
@@ -31,11 +35,32 @@ Colors colors_of(const config::Metrics& options) {
   return plain ? Colors{} : Colors::terminal();
 }
 
-DataRank checked_place(const config::Trainer& config) {
+DeviceMesh checked_mesh(const config::Trainer& config) {
   check_settings(config);
   config::validate_build(config);
-  check_one_process(config.parallelism, world_size());
-  return data_rank(config.parallelism, rank(), world_size());
+  check_parallelism(config.parallelism);
+  return {resolve_degrees(config.parallelism, world_size()), rank()};
+}
+
+// The first line in which another rank's configuration differs from the first rank's, if any does.
+void require_equal_configs(const config::Trainer& config, Group& ranks) {
+  const std::string own = config::config_file_text(config, "", "");
+  const std::vector<std::string> all = all_gather_strings(ranks, own);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    const auto [first, other] =
+        std::mismatch(all[0].begin(), all[0].end(), all[rank].begin(), all[rank].end());
+    if (first == all[0].end() && other == all[rank].end()) continue;
+    const auto line_at = [](const std::string& text, size_t at) {
+      const size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
+      std::string line = text.substr(begin, text.find('\n', at) - begin);
+      return line.substr(std::min(line.size(), line.find_first_not_of(' ')));
+    };
+    const auto at = static_cast<size_t>(first - all[0].begin());
+    throw ValueError(
+        fmt::format("ranks were started with different configurations: rank 0 has {}, rank {} has {}",
+                    line_at(all[0], at), rank, line_at(all[rank], at)),
+        "start all processes with the same command line and files");
+  }
 }
 
 at::Device checked_device(const config::Trainer& config) {
@@ -49,12 +74,14 @@ at::Device checked_device(const config::Trainer& config) {
 Trainer::Trainer(const config::Trainer& config)
     : config_(config),
       device_(checked_device(config)),
-      place_(checked_place(config)),
+      mesh_(checked_mesh(config)),
+      place_{mesh_.coordinate("batch"), mesh_.size("batch")},
       batches_per_step_(batches_per_step(config.training, place_.world)),
       memory_(device_),
       colors_(colors_of(config.metrics)) {
   check_writable(config_.dump_folder);
-  const uint64_t seed = set_determinism(config_.debug);
+  join_job();
+  const uint64_t seed = set_determinism(config_.debug, ranks("world"));
   log_info(fmt::format("Seed of random numbers: {}", seed));
   peak_ = peak_flops(device_, dtype_of(config_.training.mixed_precision_param.text()));
   start_bytes_ = device_.is_cpu() ? resident_bytes() : 0;
@@ -62,17 +89,42 @@ Trainer::Trainer(const config::Trainer& config)
   build_model_parts();
   build_optimizer();
   open_data();
-  const Job job{model_.get(), optimizer_.get(), scheduler_.get(), data_.get(), &state_};
+  const Job job{model_.get(), optimizer_.get(), scheduler_.get(), data_.get(),
+                &state_,      place_.rank,      place_.world,     is_alone() ? nullptr : groups_.get()};
   checkpointer_ = std::make_unique<Checkpointer>(config_, job, [](bool is_warning, std::string_view text) {
     is_warning ? log_warning(text) : log_info(text);
   });
   if (config_.validator.enable) {
-    validator_ = std::make_unique<Validator>(config_, place_, *model_, *execution_, device_);
+    validator_ = std::make_unique<Validator>(config_, place_, *model_, *execution_, device_, ranks("batch"));
   }
   log_start();
 }
 
 Trainer::~Trainer() = default;
+
+void Trainer::join_job() {
+  log_info("Building device mesh with parallelism: " + mesh_.text());
+  groups_ = ProcessGroups::join(mesh_, std::chrono::seconds(config_.comm.init_timeout_seconds));
+  log_info(fmt::format("Successfully created meshes with active dimensions: [{}]",
+                       fmt::join(mesh_.active_dimensions(), ", ")));
+  if (!is_alone()) require_equal_configs(config_, groups_->group("world"));
+}
+
+void Trainer::make_execution_of_model() {
+  const at::ScalarType compute = dtype_of(config_.training.mixed_precision_param.text());
+  if (is_alone()) {
+    execution_ = make_local_execution(compute, config_.activation_checkpoint);
+    return;
+  }
+  shard_parameters(*model_, mesh_);
+  auto weights = std::make_unique<ShardedWeights>(
+      *groups_, *model_,
+      ShardedWeights::Options{compute, dtype_of(config_.training.mixed_precision_reduce.text()),
+                              config_.parallelism.fsdp_reshard_after_forward != "never"});
+  sharded_ = weights.get();
+  execution_ = make_execution(std::move(weights), config_.activation_checkpoint);
+  log_info(mesh_.size("dp_replicate") > 1 ? "Applied HSDP to the model" : "Applied FSDP to the model");
+}
 
 void Trainer::build_model_parts() {
   log_info(fmt::format("Building {}", model_title(config_.model)));
@@ -83,10 +135,10 @@ void Trainer::build_model_parts() {
                                        .global_batch_size = global_batch});
   for (const std::string& line : override_lines(config_.override.imports)) log_info(line);
   size_ = model_size(config_.model, t.seq_len);
-  metrics_ = std::make_unique<MetricsWriter>(config_.metrics, config_.dump_folder);
+  if (mesh_.rank() == 0) metrics_ = std::make_unique<MetricsWriter>(config_.metrics, config_.dump_folder);
   for (const std::string& line : size_lines(config_.model, size_, colors_)) log_info(line);
   log_info(fmt::format("Peak FLOPS used for computing MFU: {:.3e} ({})", peak_.per_second, peak_.source));
-  execution_ = make_local_execution(dtype_of(t.mixed_precision_param.text()), config_.activation_checkpoint);
+  make_execution_of_model();
   model_->allocate(dtype_of(t.dtype.text()), device_);
   model_->initialize();
   const MemoryUse use = memory_.take_peak();
@@ -142,9 +194,12 @@ RunEnd Trainer::train() {
     }
     log_step();
     finish_step(&end);
+    if (state_.step == first_step) {
+      groups_->set_timeout(std::chrono::seconds(config_.comm.train_timeout_seconds));
+    }
   }
   checkpointer_->close();
-  if (!totals_.losses.empty()) show_summary();
+  if (!totals_.losses.empty() && mesh_.rank() == 0) show_summary();
   if (end.signal == 0) log_info("Training completed");
   return end;
 }
@@ -154,18 +209,31 @@ bool Trainer::train_step() {
   ++state_.step;
   optimizer_->zero_grad();
   std::vector<data::Batch> batches;
-  if (!read_batches(&batches)) return false;
+  bool has_data = read_batches(&batches);
+  if (Group* all = ranks("world")) has_data = all_reduce(*all, has_data ? 0 : 1, Reduction::kMax) == 0;
+  if (!has_data) return false;
   record_ = {};
   int64_t num_valid = 0;
   for (const data::Batch& batch : batches) {
     num_valid += num_valid_labels(batch.labels);
     record_.num_tokens += static_cast<int64_t>(batch.labels.size());
   }
+  const int64_t local_valid = num_valid;
+  if (Group* batch = ranks("batch")) {
+    num_valid = static_cast<int64_t>(all_reduce(*batch, static_cast<double>(num_valid)));
+  }
   double sum = 0;
   for (data::Batch& batch : batches) sum += forward_backward(batch, num_valid);
   state_.ntokens_seen += record_.num_tokens;
   record_.num_tokens_seen = state_.ntokens_seen;
-  update(sum);
+  double max_loss = sum;
+  if (Group* loss = ranks("loss")) {
+    const double mean =
+        sum * static_cast<double>(num_valid) / static_cast<double>(std::max<int64_t>(local_valid, 1));
+    max_loss = all_reduce(*loss, mean, Reduction::kMax);
+    sum = all_reduce(*loss, sum);
+  }
+  update(sum, max_loss);
   return true;
 }
 
@@ -190,28 +258,32 @@ double Trainer::forward_backward(data::Batch& read, int64_t global_valid_tokens)
   }
   const PhaseClock::Range range(clock_, Phase::kBackward);
   value.backward();
+  execution_->finish_backward();
   return value.item<double>();
 }
 
-void Trainer::update(double loss) {
+void Trainer::update(double loss, double max_loss) {
   const PhaseClock::Range range(clock_, Phase::kOptimizer);
   check_finite(state_.step, loss, std::nullopt, model_->parameters());
-  const double norm = clip_gradients(model_->parameters(), config_.training.max_norm.value);
+  const double norm = clip_gradients(model_->parameters(), config_.training.max_norm.value, ranks("fsdp"));
   check_finite(state_.step, loss, norm, model_->parameters());
   checkpointer_->wait_for_staging();
   const std::vector<ExpertLoad*> loads = model_->expert_loads();
   if (const auto& coeff = config_.model.options.load_balance_coeff; coeff)
-    update_expert_biases(loads, *coeff);
+    update_expert_biases(loads, *coeff, ranks("loss"));
   optimizer_->step();
   record_.learning_rates = learning_rates(*optimizer_);
   scheduler_->step();
 
   record_.figures.step = state_.step;
-  record_.figures.loss = record_.figures.max_loss = loss;
+  record_.figures.loss = loss;
+  record_.figures.max_loss = max_loss;
+  if (sharded_ != nullptr) record_.exposed = sharded_->take_exposed();
   record_.figures.grad_norm = norm;
   if (!config_.model.options.aux_loss_coeff || loads.empty()) return;
   double sum = 0;
-  for (const ExpertLoad* load : loads) sum += load->aux_loss;
+  for (ExpertLoad* load : loads) sum += std::exchange(load->aux_loss, 0.0);
+  if (Group* batch = ranks("batch")) sum = all_reduce(*batch, sum);
   record_.aux_loss = sum / static_cast<double>(loads.size());
 }
 
@@ -230,8 +302,9 @@ void Trainer::log_step() {
   shown.figures.memory = interval_memory_;
   shown.figures.rates = rates(interval_, size_.flops_per_token, peak_.per_second);
   log_info(step_line(shown.figures, colors_));
-  metrics_->write_scalars(state_.step, step_scalars(shown, interval_, config_.metrics.log_freq,
-                                                    interval_.num_steps * batches_per_step_));
+  if (metrics_)
+    metrics_->write_scalars(state_.step, step_scalars(shown, interval_, config_.metrics.log_freq,
+                                                      interval_.num_steps * batches_per_step_));
   begin_interval();
 }
 
@@ -252,13 +325,15 @@ void Trainer::finish_step(RunEnd* end) {
   if (!is_last) stop_if_asked(end);
   const double seconds = clock_.training_seconds();
   record_.figures.rates = rates({record_.num_tokens, 1, seconds}, size_.flops_per_token, peak_.per_second);
-  metrics_->write_json(step_json(record_, clock_));
+  if (metrics_) metrics_->write_json(step_json(record_, clock_));
   totals_.add(record_.figures.loss, record_.num_tokens, clock_);
   profiler_->step(state_.step);
 }
 
 void Trainer::stop_if_asked(RunEnd* end) {
   end->signal = StopSignals::received();
+  if (Group* all = ranks("world"))
+    end->signal = static_cast<int>(all_reduce(*all, end->signal, Reduction::kMax));
   if (end->signal == 0) return;
   const PhaseClock::Range range(clock_, Phase::kCheckpoint);
   if (checkpointer_->save_before_end(state_.step)) totals_.last_saved_step = state_.step;
@@ -277,8 +352,10 @@ void Trainer::validate() {
   figures.memory = memory_.take_peak();
   figures.rates.tokens_per_second = static_cast<double>(result->num_tokens) / std::max(result->seconds, 1e-9);
   log_info(validation_line(figures, colors_));
-  metrics_->write_json(validation_json(figures, result->seconds));
-  metrics_->write_scalars(state_.step, validation_scalars(figures));
+  if (metrics_) {
+    metrics_->write_json(validation_json(figures, result->seconds));
+    metrics_->write_scalars(state_.step, validation_scalars(figures));
+  }
   begin_interval();
 }
 

@@ -13,6 +13,7 @@
 #include "milepost/config/trainer.h"
 #include "milepost/data/prefetch.h"
 #include "train/models/model.h"
+#include "train/models/sharded_weights.h"
 #include "train/optim/optimizer.h"
 #include "train/run/device.h"
 #include "train/run/memory.h"
@@ -48,10 +49,16 @@ class Trainer {
   void open_data();
   void log_start() const;
 
+  bool is_alone() const { return mesh_.degrees().world_size() == 1; }
+  // Those that a sum or a decision goes over; null with one process.
+  Group* ranks(const char* dimension) { return is_alone() ? nullptr : &groups_->group(dimension); }
+  void join_job();
+  void make_execution_of_model();
+
   bool train_step();  // up to the optimizer; false: the data ran out
   bool read_batches(std::vector<data::Batch>* batches);
   double forward_backward(data::Batch& batch, int64_t global_valid_tokens);
-  void update(double loss);
+  void update(double loss, double max_loss);
   void log_step();
   void begin_interval();
   void finish_step(RunEnd* end);  // checkpoint, validation, files
@@ -61,6 +68,8 @@ class Trainer {
 
   const config::Trainer config_;
   at::Device device_;
+  DeviceMesh mesh_;
+  std::unique_ptr<ProcessGroups> groups_;
   DataRank place_;
   int64_t batches_per_step_ = 1;
   int64_t start_bytes_ = 0;  // resident before the model was
@@ -71,6 +80,7 @@ class Trainer {
 
   std::unique_ptr<Model> model_;
   std::unique_ptr<Execution> execution_;
+  ShardedWeights* sharded_ = nullptr;  // of execution_; null with one process
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<LrScheduler> scheduler_;
   std::unique_ptr<data::Prefetcher> data_;

@@ -5,10 +5,14 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <exception>
+#include <functional>
+#include <optional>
 
 #include "milepost/base/error.h"
 #include "milepost/engine/convert.h"
 #include "milepost/engine/save.h"
+#include "milepost/engine/save_bytes.h"
 #include "milepost/manager/entries.h"
 #include "milepost/manager/start.h"
 #include "milepost/storage/staging.h"
@@ -51,15 +55,69 @@ void describe_as_torch(const std::vector<LocalPlan>& plans, GlobalPlan* plan) {
   plan->catalog.set_order(names);
 }
 
-void write_dcp(const StorageLocation& destination, const Snapshot& snapshot) {
-  const std::vector<LocalPlan> plans = {snapshot.plan};
+// What one rank did, told to all of them: an error anywhere is an error everywhere, so that none goes on.
+class Together {
+ public:
+  explicit Together(const Job& job) : group_(job.groups == nullptr ? nullptr : &job.groups->group("world")) {}
+
+  bool is_first() const { return group_ == nullptr || group_->index() == 0; }
+  // Results of `work` of all ranks, in order.
+  std::vector<std::string> gather(const std::function<std::string()>& work) const {
+    if (group_ == nullptr) return {work()};
+    std::exception_ptr own;
+    std::string report;
+    try {
+      report = "+" + work();
+    } catch (const std::exception& error) {
+      own = std::current_exception();
+      report = std::string("-") + error.what();
+    }
+    std::vector<std::string> reports = all_gather_strings(*group_, report);
+    if (own) std::rethrow_exception(own);
+    for (size_t rank = 0; rank < reports.size(); ++rank) {
+      if (reports[rank].empty() || reports[rank][0] != '+') {
+        throw CommunicationError(fmt::format("rank {} failed: {}", rank, reports[rank].substr(1)));
+      }
+      reports[rank].erase(0, 1);
+    }
+    return reports;
+  }
+  // `work` on the first rank alone; its result, everywhere.
+  std::string first(const std::function<std::string()>& work) const {
+    return gather([&] { return is_first() ? work() : std::string(); })[0];
+  }
+
+ private:
+  Group* group_;
+};
+
+// The plan is made on every rank from the same proposals, so that only these and what was written travel.
+void write_dcp(const StorageLocation& destination, const Snapshot& snapshot, const Job& job) {
+  const Together ranks(job);
+  std::vector<LocalPlan> plans;
+  for (const std::string& bytes : ranks.gather([&] { return encode_local_plan(snapshot.plan); })) {
+    plans.push_back(decode_local_plan(bytes));
+  }
   GlobalPlan plan = plan_global(plans);
   describe_as_torch(plans, &plan);
-  StagedOutput staged(destination.storage, destination.path, StagedOutput::Kind::kDirectory, true);
-  const std::vector<RankResult> results = {
-      write_rank(*destination.storage, staged.path(), plan, 0, snapshot.checkpoint, {})};
-  write_metadata_file(*destination.storage, staged.path(), plan, results, base_name(destination.path), true);
-  staged.commit();
+  std::optional<StagedOutput> staged;
+  const std::string folder = ranks.first([&] {
+    staged.emplace(destination.storage, destination.path, StagedOutput::Kind::kDirectory, true);
+    return staged->path();
+  });
+  std::vector<RankResult> results;
+  for (const std::string& bytes : ranks.gather([&] {
+         return encode_rank_result(
+             write_rank(*destination.storage, folder, plan, job.rank(), snapshot.checkpoint, {}));
+       })) {
+    results.push_back(decode_rank_result(bytes));
+  }
+  ranks.first([&] {
+    write_metadata_file(*destination.storage, staged->path(), plan, results, base_name(destination.path),
+                        true);
+    staged->commit();
+    return std::string();
+  });
 }
 
 }  // namespace
@@ -82,6 +140,12 @@ struct Checkpointer::Parts {
     for (const Message& message : messages) message.is_warning ? warn(message.text) : log(message.text);
   }
 
+  void make_folder() const {
+    Together(job).first([&] {
+      make_folders(*folder.storage, folder.path);
+      return std::string();
+    });
+  }
   void remove_debris() const;
   std::vector<std::string> parts_of_job() const;
   void load_from(const Start& start) const;
@@ -140,12 +204,16 @@ void Checkpointer::Parts::load_from(const Start& start) const {
 
 void Checkpointer::Parts::save_full(int64_t step) {
   const JobSnapshot state = snapshot_of_job(job, run_record(config));
-  write_dcp(step_location(step), state.snapshot);
+  write_dcp(step_location(step), state.snapshot, job);
 }
 
 void Checkpointer::Parts::save_model(int64_t step) {
   const JobSnapshot state = snapshot_of_model(*job.model, export_dtype(options));
-  if (!options.last_save_in_hf) return write_dcp(step_location(step), state.snapshot);
+  if (!options.last_save_in_hf) return write_dcp(step_location(step), state.snapshot, job);
+  if (job.groups != nullptr) {
+    throw ValueError("several ranks cannot save in Hugging Face's form yet",
+                     "save the model as DCP and use `milepost export`");
+  }
   ModelChoice choice;
   choice.exact = config.model.architecture;
   const NamedModel exported = as_hugging_face(state.snapshot.checkpoint, choice, std::nullopt, false);
@@ -209,15 +277,30 @@ bool Checkpointer::load(int64_t step) {
     const std::optional<FileInfo> info = folder.storage->stat(folder.path);
     found.folder_exists = info && info->is_directory;
   }
-  if (found.folder_exists && !parts_->options.load_only) parts_->remove_debris();
+  const Together ranks(parts_->job);
+  ranks.first([&] {
+    if (found.folder_exists && !parts_->options.load_only) parts_->remove_debris();
+    return std::string();
+  });
   const Start start =
       manager::choose_start(parts_->options, folder.path, parts_->config.hf_assets_path, step, found);
   parts_->log_all(start.messages);
-  if (start.source == Start::Source::kFresh) return false;
+  if (start.source == Start::Source::kFresh) {
+    ranks.gather([] { return std::string(); });
+    return false;
+  }
   manager::require_present(start);
+  for (const std::string& other : ranks.gather([&] { return start.path; })) {
+    if (other == start.path) continue;
+    throw ValueError(fmt::format("ranks see other checkpoints: {} and {}", start.path, other),
+                     "let all nodes share the checkpoint folder");
+  }
   const Stopwatch stopwatch;
   parts_->log(fmt::format("Loading the checkpoint from {}.", start.path));
-  parts_->load_from(start);
+  ranks.gather([&] {
+    parts_->load_from(start);
+    return std::string();
+  });
   parts_->log(fmt::format("Finished loading the checkpoint in {:.2f} seconds.", stopwatch.seconds()));
   return true;
 }
@@ -226,13 +309,13 @@ bool Checkpointer::save(int64_t step, bool last_step) {
   if (parts_ == nullptr || !manager::should_save(parts_->options, step, last_step)) return false;
   const Stopwatch stopwatch;
   parts_->log("Saving the checkpoint.");
-  make_folders(*parts_->folder.storage, parts_->folder.path);
+  parts_->make_folder();
   if (last_step) {
     parts_->save_last(step);
     parts_->log(fmt::format("Last step checkpoint completed in {:.2f}s", stopwatch.seconds()));
   } else {
     parts_->save_full(step);
-    parts_->remove_old();
+    if (parts_->job.rank() == 0) parts_->remove_old();
     parts_->log(fmt::format("Finished saving the checkpoint in {:.2f} seconds.", stopwatch.seconds()));
   }
   parts_->saved_step = step;
@@ -243,7 +326,7 @@ bool Checkpointer::save_before_end(int64_t step) {
   if (parts_ == nullptr || parts_->options.load_only || parts_->saved_step == step) return false;
   const Stopwatch stopwatch;
   parts_->log("Saving the checkpoint.");
-  make_folders(*parts_->folder.storage, parts_->folder.path);
+  parts_->make_folder();
   parts_->save_full(step);
   parts_->saved_step = step;
   parts_->log(fmt::format("Finished saving the checkpoint in {:.2f} seconds.", stopwatch.seconds()));

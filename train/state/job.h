@@ -8,6 +8,7 @@
 #include "milepost/data/prefetch.h"
 #include "train/models/model.h"
 #include "train/optim/optimizer.h"
+#include "train/parallel/process_groups.h"
 
 namespace milepost::train {
 
@@ -23,6 +24,9 @@ struct Job {
   data::Prefetcher* data = nullptr;   // of this rank; null where there is no data
   TrainState* train = nullptr;        // null with the optimizer
   int64_t dp_rank = 0, dp_world = 1;  // this rank's place among those that read different data
+  ProcessGroups* groups = nullptr;    // null with one process
+
+  int64_t rank() const { return groups == nullptr ? 0 : groups->mesh().rank(); }
 };
 
 // Where lines for the log go; called on the thread that calls the checkpointer.

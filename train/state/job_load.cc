@@ -149,7 +149,7 @@ class JobLoad {
   void want_optimizer(std::vector<WantedEntry>* wanted) const {
     for (const ParameterGroup& group : job_.optimizer->groups()) {
       for (const Parameter* parameter : group.parameters) {
-        const Dims shape(parameter->local.sizes().begin(), parameter->local.sizes().end());
+        const Dims shape(parameter->shape.begin(), parameter->shape.end());
         wanted->push_back({manager::optimizer_state_key(parameter->name, "step"), false, {}});
         wanted->push_back({manager::optimizer_state_key(parameter->name, "exp_avg"), false, shape});
         wanted->push_back({manager::optimizer_state_key(parameter->name, "exp_avg_sq"), false, shape});
@@ -166,7 +166,8 @@ class JobLoad {
     if (takes("train_state")) {
       train_.step = values_.count(manager::kStepKey);
       train_.ntokens_seen = values_.count(manager::kTokensKey);
-      if (values_.has(manager::rng_key(0))) rng_ = values_.text(manager::rng_key(0));
+      const std::string rng = manager::rng_key(job_.rank());
+      if (values_.has(rng)) rng_ = values_.text(rng);
     }
     if (!takes("dataloader")) return;
     const std::string entry = manager::data_rank_key(job_.dp_rank);
@@ -191,11 +192,14 @@ class JobLoad {
       job_.optimizer->materialize();
       for (const ParameterGroup& group : job_.optimizer->groups()) {
         for (size_t i = 0; i < group.parameters.size(); ++i) {
-          const std::string& name = group.parameters[i]->name;
+          const Parameter& parameter = *group.parameters[i];
           const Moments& moments = group.moments[i];
-          targets_.add({manager::optimizer_state_key(name, "step"), moments.step, nullptr});
-          targets_.add({manager::optimizer_state_key(name, "exp_avg"), moments.exp_avg, nullptr});
-          targets_.add({manager::optimizer_state_key(name, "exp_avg_sq"), moments.exp_avg_sq, nullptr});
+          const auto key = [&](const char* state) {
+            return manager::optimizer_state_key(parameter.name, state);
+          };
+          targets_.add(saved_whole(key("step"), moments.step));
+          targets_.add(saved_like(key("exp_avg"), parameter, moments.exp_avg));
+          targets_.add(saved_like(key("exp_avg_sq"), parameter, moments.exp_avg_sq));
         }
       }
     }

@@ -19,11 +19,10 @@ class Collector {
     const SavedTensor host = on_host(tensor);
     const Dims shape = host.shape();
     const DType dtype = dtype_of(host.memory);
-    builder_.add_tensor(host.name, dtype, shape, Box::whole(shape),
-                        cast && is_floating(dtype) ? *cast : dtype);
+    builder_.add_tensor(host.name, dtype, shape, host.box(), cast && is_floating(dtype) ? *cast : dtype);
     for (const SavedTensor::Piece& piece : host.pieces()) builder_.add_piece(piece.box, piece.bytes);
   }
-  void add(const std::string& name, const at::Tensor& tensor) { add({name, tensor, nullptr}, std::nullopt); }
+  void add(const SavedTensor& tensor) { add(tensor, std::nullopt); }
   void add(std::string_view name, const pickle::Value* value) {
     builder_.add_object(std::string(name), value);
   }
@@ -53,7 +52,7 @@ void add_model(const Model& model, std::optional<DType> dtype, Collector& out) {
   for (const Parameter* parameter : model.parameters()) {
     for (const SavedTensor& tensor : saved_tensors(*parameter)) out.add(tensor, dtype);
     if (parameter->saved && !parameter->tied_name.empty()) {
-      out.add({parameter->tied_name, parameter->local.detach(), nullptr}, dtype);
+      out.add(saved_like(parameter->tied_name, *parameter, parameter->local.detach()), dtype);
     }
   }
 }
@@ -77,10 +76,12 @@ void add_optimizer(Optimizer& optimizer, Collector& out) {
   optimizer.materialize();
   for (const ParameterGroup& group : optimizer.groups()) {
     for (size_t i = 0; i < group.parameters.size(); ++i) {
-      const std::string& name = group.parameters[i]->name;
-      out.add(manager::optimizer_state_key(name, "step"), group.moments[i].step);
-      out.add(manager::optimizer_state_key(name, "exp_avg"), group.moments[i].exp_avg);
-      out.add(manager::optimizer_state_key(name, "exp_avg_sq"), group.moments[i].exp_avg_sq);
+      const Parameter& parameter = *group.parameters[i];
+      const Moments& moments = group.moments[i];
+      const auto key = [&](const char* state) { return manager::optimizer_state_key(parameter.name, state); };
+      out.add(saved_whole(key("step"), moments.step));
+      out.add(saved_like(key("exp_avg"), parameter, moments.exp_avg));
+      out.add(saved_like(key("exp_avg_sq"), parameter, moments.exp_avg_sq));
     }
   }
   for (const ParameterGroup& group : optimizer.groups()) {
@@ -132,9 +133,11 @@ JobSnapshot snapshot_of_job(const Job& job, const std::string& run_record) {
   if (job.data != nullptr) add_data(job, out);
   out.add(manager::kEpochKey, out.values().integer(job.scheduler->last_epoch()));
   add_model(*job.model, std::nullopt, out);
-  out.add(manager::rng_key(0), out.values().bytes(rng_state()));
+  out.add(manager::rng_key(job.rank()), out.values().bytes(rng_state()));
   if (job.data != nullptr) {
-    const std::vector<std::string> parts = {job.data->ledger_part()};
+    const std::vector<std::string> parts =
+        job.groups == nullptr ? std::vector<std::string>{job.data->ledger_part()}
+                              : all_gather_strings(job.groups->group("batch"), job.data->ledger_part());
     out.add(manager::kLedgerKey, out.values().string(data::join_ledger(parts)));
   }
   out.add(manager::kRunKey, out.values().string(run_record));
