@@ -227,7 +227,7 @@ def test_a_fake_backend_plans_for_its_ranks(train):
     (["--training.local-batch-size", "2", "--training.global-batch-size", "3"], "ValueError: global batch size must be multiple of local batch size"),
     (["--training.local-batch-size", "0"], "ValueError: training.local_batch_size must be at least 1"),
     (["--training.seq-len", "63"], "sequence length must be divisible by num_chunks (63 % 8 != 0)"),
-    (["--parallelism.tensor-parallel-degree", "2"], "trains in one process; asked for: parallelism.tensor_parallel_degree 2"),
+    (["--parallelism.tensor-parallel-degree", "2"], "divides it in no other way; asked for: parallelism.tensor_parallel_degree 2"),
     (["--parallelism.expert-parallel-degree", "2"], "asked for: parallelism.expert_parallel_degree 2"),
     (["--metrics.enable-wandb"], "cannot send to Weights & Biases"),
     (["--device", "toaster"], "device 'toaster' is not the name of a device"),
@@ -251,9 +251,11 @@ def test_refuses_entries_that_need_hardware_and_names_it(train, module, config, 
     assert "cannot be built by this version of Milepost. It needs:" in log and need in log
 
 
-def test_several_processes_are_refused(train):
-    log = train(*DEEPSEEK, *SMALL, "--training.steps", 1, status=FAILED, env={"WORLD_SIZE": "2", "RANK": "0"})
-    assert "trains in one process; asked for: 2 processes" in log
+@pytest.mark.parametrize("env, text", [
+    ({"WORLD_SIZE": "2", "RANK": "2"}, "rank 2 is not one of the 2 ranks of the job"), ({"WORLD_SIZE": "two"}, "WORLD_SIZE must be an integer"),
+    ({"WORLD_SIZE": "0"}, "WORLD_SIZE must be at least 1"), ({"WORLD_SIZE": "2", "RANK": "0"}, "MASTER_ADDR")])
+def test_refuses_a_place_in_the_job_that_cannot_be(train, env, text):
+    assert text in train(*DEEPSEEK, *SMALL, "--training.steps", 1, status=FAILED, env=env).rstrip("\n").split("\n")[-1]
 
 
 def test_a_dump_folder_that_cannot_be_written_is_refused_at_once(train, tmp_path):
