@@ -67,9 +67,10 @@ void RemakeScope::give_up_for(const std::vector<at::Tensor>& results) {
   }
   if (given_up.empty() || !results[0].requires_grad()) return;
   for (const Value& value : given_up) empty_storage(value.alias);
-  results[0].register_hook([given_up = std::move(given_up)](const at::Tensor&) mutable {
+  const auto left = std::make_shared<std::vector<Value>>(std::move(given_up));
+  results[0].register_hook([left](const at::Tensor&) {
     const at::NoGradGuard no_graph;
-    for (; !given_up.empty(); given_up.pop_back()) fill_again(given_up.back());
+    for (; !left->empty(); left->pop_back()) fill_again(left->back());
   });
 }
 
