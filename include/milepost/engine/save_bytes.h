@@ -1,5 +1,5 @@
-// What ranks tell each other during a save, as bytes: whoever carries them (collectives, files, sockets) needs
-// not know what they are.
+// What ranks tell each other during a save, as bytes: whoever carries them (collectives, files, sockets)
+// needs not know what they are.
 //
 // The form is for processes of one job, not for files: native byte order, no version. Bytes of a peer are
 // checked as those of a file are: a count or length that the bytes cannot hold is a FormatError.
