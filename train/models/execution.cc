@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "milepost/base/error.h"
+#include "train/models/remaking.h"
 #include "train/models/weights.h"
 
 namespace milepost::train {
@@ -155,8 +156,10 @@ std::unique_ptr<Execution> make_execution(std::unique_ptr<Weights> weights,
     throw ValueError("activation checkpointing by memory budget needs a compiler that chooses what to keep",
                      "use activation-checkpoint:selective, full or none");
   }
-  return std::make_unique<BlockExecution>(std::move(weights),
-                                          std::holds_alternative<config::FullAc>(recompute));
+  auto execution =
+      std::make_unique<BlockExecution>(std::move(weights), std::holds_alternative<config::FullAc>(recompute));
+  const bool is_selective = std::holds_alternative<config::SelectiveAc>(recompute);
+  return is_selective ? remake_between_products(std::move(execution)) : std::move(execution);
 }
 
 std::unique_ptr<Execution> make_local_execution(at::ScalarType compute_dtype,

@@ -47,8 +47,7 @@ class Execution {
 //   none       keeps what the operations keep
 //   full       keeps the inputs of a block of `layers`, and runs it again for the backward pass
 //   selective  keeps the results of matrix products and of attention, which cost most to make, and makes
-//   norms and
-//              gated activations between them again (see recomputed_products)
+//              norms, gated activations and casts between them again (train/models/remaking.h)
 //   memory-budget  is refused with a ValueError: it needs a compiler that weighs what to keep
 std::unique_ptr<Execution> make_local_execution(at::ScalarType compute_dtype,
                                                 const config::ActivationCheckpoint& recompute);

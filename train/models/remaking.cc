@@ -74,4 +74,8 @@ void RemakeScope::give_up_for(const std::vector<at::Tensor>& results) {
   });
 }
 
+std::unique_ptr<Execution> remake_between_products(std::unique_ptr<Execution> execution) {
+  return std::make_unique<RemakingExecution>(std::move(execution));
+}
+
 }  // namespace milepost::train
