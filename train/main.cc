@@ -1,10 +1,13 @@
 // milepost-train: trains a model, started with TorchTitan's command line. This file: what happens before
 // training, and how a run ends. Exit status: 0 done; 2 a wrong command line or configuration; 128 + N stopped
 // by signal N, after the step that it came in; 1 any other failure.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <new>
@@ -141,10 +144,20 @@ int guarded_run(const std::vector<std::string>& arguments) {
   return kFailed;
 }
 
+// A standard stream that the caller closed would lend its number to the next file that is opened, and log
+// lines would then go into a checkpoint.
+void hold_standard_descriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) != -1) continue;
+    if (::open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) != fd) std::abort();
+  }
+}
+
 }  // namespace
 }  // namespace milepost::train
 
 int main(int argc, char** argv) {
+  milepost::train::hold_standard_descriptors();
   try {
     return milepost::train::guarded_run({argv + 1, argv + argc});
   } catch (...) {

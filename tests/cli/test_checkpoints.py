@@ -237,3 +237,18 @@ def test_generates_from_either_form(tmp_path):
     train(tmp_path, "--training.steps", 2)
     assert run(*TITAN_RUN, *flags, "--dump-folder", tmp_path)[0].startswith("The old mill")
     assert "there are no weights" in run(*TITAN_RUN, *flags, "--dump-folder", tmp_path / "none", status=FAILED)[1]
+
+
+@pytest.mark.parametrize("temperature", ["1e-300", "1e-30", "1e30", "inf"])
+def test_no_temperature_is_too_extreme(temperature):
+    flags = ("--generate", "The old mill", "--generation.max-new-tokens", 3, "--checkpoint.initial-load-path", TITAN / "one_rank/step-10")
+    drawn, likeliest = run(*TITAN_RUN, *flags, "--generation.temperature", temperature)[0], run(*TITAN_RUN, *flags)[0]
+    assert drawn == likeliest or float(temperature) > 1
+
+
+@pytest.mark.parametrize("flags, words", [
+    (("--generation.max-new-tokens", 100000), "do not fit into the model's"), (("--generation.max-new-tokens", 0), "must be at least 1"),
+    (("--generation.temperature", "-1"), "cannot be negative"), (("--generation.temperature", "nan"), "cannot be negative")])
+def test_what_cannot_be_generated_is_refused(flags, words):
+    log = run(*TITAN_RUN, "--generate", "The old mill", *flags, "--checkpoint.initial-load-path", TITAN / "one_rank/step-10", status=FAILED)[1]
+    assert words in log.rstrip("\n").split("\n")[-1]

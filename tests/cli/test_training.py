@@ -264,6 +264,26 @@ def test_a_dump_folder_that_cannot_be_written_is_refused_at_once(train, tmp_path
     assert "file/below: cannot make the dump folder" in log.rstrip("\n").split("\n")[-1] and "Building" not in log
 
 
+def test_a_checkpoint_folder_that_cannot_be_written_is_refused_at_once(train, tmp_path):
+    (tmp_path / "checkpoint").write_text("a file")
+    log = train(*LLAMA, *SMALL, "--training.steps", 1, "--dump-folder", tmp_path, "--checkpoint.enable", status=FAILED)
+    assert "cannot make the checkpoint folder" in log.rstrip("\n").split("\n")[-1] and "Building" not in log
+
+
+def test_a_batch_that_memory_does_not_hold_ends_with_one_line(train):
+    log = train(*LLAMA, *SMALL, "--training.local-batch-size", 1024, "--training.seq-len", 1024, "--training.steps", 1, status=FAILED, memory_bytes=3 << 30)
+    assert log.rstrip("\n").split("\n")[-1].startswith("MemoryError: out of memory")
+
+
+def test_log_lines_reach_no_file_when_the_standard_streams_are_closed(tmp_path):
+    def close():
+        for descriptor in range(3):
+            os.close(descriptor)
+    flags = (*LLAMA, *SMALL, "--training.steps", 2, "--dump-folder", tmp_path)
+    assert subprocess.run([PROGRAM, *map(str, flags)], env=environment(), preexec_fn=close, timeout=120).returncode == DONE
+    assert [record["step"] for record in records(tmp_path)] == [1, 2]
+
+
 @pytest.mark.parametrize("flags", [(), ("--checkpoint.enable",)])
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_parameter(train, tmp_path, flags):
     rate = ("--optimizer.param-groups.0.optimizer-kwargs.lr", "1e38", "--lr-scheduler.warmup-steps", 0)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "milepost/base/error.h"
 #include "milepost/manager/policy.h"
@@ -11,6 +12,7 @@
 #include "train/models/model.h"
 #include "train/run/log.h"
 #include "train/run/run_data.h"
+#include "train/run/torch_error.h"
 #include "train/state/job_load.h"
 
 namespace milepost::train {
@@ -57,6 +59,23 @@ std::vector<int32_t> encode(const std::shared_ptr<const text::Tokenizer>& tokeni
   return ids;
 }
 
+// That the model has the prompt's tokens and places for all that is to come.
+void check_fits(const std::vector<int32_t>& ids, const config::Trainer& config) {
+  const auto [vocab_size, places] = std::visit(
+      [](const auto& dims) { return std::pair<int64_t, int64_t>(dims.vocab_size, dims.rope.max_seq_len); },
+      config.model.architecture.dims);
+  const auto largest = *std::max_element(ids.begin(), ids.end());
+  if (largest >= vocab_size) {
+    throw ValueError(fmt::format("the tokenizer gives id {}, but the model's vocabulary has {} tokens",
+                                 largest, vocab_size),
+                     "give the model's own tokenizer as --hf-assets-path");
+  }
+  if (config.generation.max_new_tokens <= places - std::ssize(ids)) return;
+  throw ValueError(fmt::format("{} tokens of prompt and {} new ones do not fit into the model's {} positions",
+                               ids.size(), config.generation.max_new_tokens, places),
+                   "shorten the prompt, or lower --generation.max-new-tokens");
+}
+
 // Logits [V] of the token that follows `ids`.
 at::Tensor next_logits(const std::vector<int32_t>& ids, Model& model, Execution& execution) {
   const auto length = static_cast<int64_t>(ids.size());
@@ -74,25 +93,20 @@ at::Tensor next_logits(const std::vector<int32_t>& ids, Model& model, Execution&
 
 int32_t choose(const at::Tensor& logits_V, double temperature) {
   if (temperature == 0) return static_cast<int32_t>(logits_V.argmax().item<int64_t>());
-  const at::Tensor weights_V = (logits_V / temperature).softmax(0);
+  // In double and from the largest down, so that no temperature overflows into NaN.
+  const at::Tensor logits_in_double_V = logits_V.to(at::kDouble);
+  const at::Tensor weights_V = ((logits_in_double_V - logits_in_double_V.max()) / temperature).softmax(0);
   return static_cast<int32_t>(weights_V.multinomial(1).item<int64_t>());
 }
 
 }  // namespace
 
-std::string generate(const config::Trainer& config, const std::string& prompt) {
+std::string generate(const config::Trainer& config, const std::string& prompt) try {
   const config::Generation& options = config.generation;
   check_options(options);
   const auto tokenizer = text::Tokenizer::load(find_bundled(config.hf_assets_path));
   std::vector<int32_t> ids = encode(tokenizer, prompt);
-  const int64_t vocab_size =
-      std::visit([](const auto& dims) { return dims.vocab_size; }, config.model.architecture.dims);
-  const auto largest = *std::max_element(ids.begin(), ids.end());
-  if (largest >= vocab_size) {
-    throw ValueError(fmt::format("the tokenizer gives id {}, but the model's vocabulary has {} tokens",
-                                 largest, vocab_size),
-                     "give the model's own tokenizer as --hf-assets-path");
-  }
+  check_fits(ids, config);
   const at::NoGradGuard no_grad;
   const size_t prompt_size = ids.size();
   const auto model = build_model(config.model, {.seq_len = std::ssize(ids) + options.max_new_tokens});
@@ -108,6 +122,8 @@ std::string generate(const config::Trainer& config, const std::string& prompt) {
   }
   const std::span<const int32_t> new_ids = std::span(ids).subspan(prompt_size);
   return prompt + tokenizer->decode(new_ids, /*skip_special=*/true);
+} catch (const c10::Error& error) {
+  throw_readable(error);
 }
 
 }  // namespace milepost::train

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "milepost/base/error.h"
+#include "milepost/manager/policy.h"
 
 namespace milepost::train {
 namespace {
@@ -77,16 +78,27 @@ void check_parallelism(const config::Parallelism& degrees) {
       "set these degrees to 1; --training.steps 0 shows the sizes of any model");
 }
 
-void check_writable(const std::string& folder) {
+void check_writable(const std::string& folder, std::string_view what) {
   std::error_code code;
   std::filesystem::create_directories(folder, code);
-  if (code) throw StorageError(ErrorCode::kIo, "cannot make the dump folder", folder, code.value());
+  if (code) throw StorageError(ErrorCode::kIo, fmt::format("cannot make the {}", what), folder, code.value());
   const std::string probe =
       (std::filesystem::path(folder) / fmt::format(".milepost-write-test.{}", ::getpid())).string();
   const int file = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-  if (file < 0) throw StorageError(ErrorCode::kIo, "cannot write into the dump folder", folder, errno);
+  if (file < 0) {
+    const int number = errno;
+    throw StorageError(ErrorCode::kIo, fmt::format("cannot write into the {}", what), folder, number);
+  }
   ::close(file);
   ::unlink(probe.c_str());
+}
+
+void check_folders(const config::Trainer& trainer) {
+  check_writable(trainer.dump_folder, "dump folder");
+  const config::Checkpoint& options = trainer.checkpoint;
+  if (options.enable && !options.load_only) {
+    check_writable(manager::checkpoint_folder(trainer), "checkpoint folder");
+  }
 }
 
 }  // namespace milepost::train

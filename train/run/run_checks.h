@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "milepost/config/trainer.h"
 
@@ -16,7 +17,11 @@ void check_settings(const config::Trainer& trainer);
 // that names every other degree above 1.
 void check_parallelism(const config::Parallelism& degrees);
 
-// Makes `folder` and a file in it, which is removed again. Throws StorageError.
-void check_writable(const std::string& folder);
+// Makes `folder` and a file in it, which is removed again. `what` is what an error calls it. Throws
+// StorageError.
+void check_writable(const std::string& folder, std::string_view what);
+
+// check_writable() of the dump folder and, where the run saves, of the folder of its checkpoints.
+void check_folders(const config::Trainer& trainer);
 
 }  // namespace milepost::train

@@ -83,14 +83,26 @@ TEST(CheckParallelism, NamesEveryDegreeThatIsNotThereYet) {
 TEST(CheckWritable, MakesTheFolderAndLeavesNothingInIt) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "dump" / "deep";
   std::filesystem::remove_all(folder.parent_path());
-  check_writable(folder.string());
+  check_writable(folder.string(), "dump folder");
   EXPECT_TRUE(std::filesystem::is_empty(folder));
 }
 
 TEST(CheckWritable, NamesAFolderThatIsAFile) {
   const std::string path = testing::TempDir() + "/dump-file";
   std::ofstream(path) << "a file";
-  EXPECT_THAT(refusal([&] { check_writable(path); }), HasSubstr(path));
+  EXPECT_THAT(refusal([&] { check_writable(path, "dump folder"); }), HasSubstr(path));
+}
+
+TEST(CheckFolders, RefusesACheckpointFolderThatIsAFileOnlyWhereTheRunSaves) {
+  config::Trainer trainer;
+  trainer.dump_folder = testing::TempDir() + "/dump-with-file";
+  std::filesystem::create_directories(trainer.dump_folder);
+  std::ofstream(trainer.dump_folder + "/checkpoint") << "a file";
+  check_folders(trainer);
+  trainer.checkpoint.enable = true;
+  EXPECT_THAT(refusal([&] { check_folders(trainer); }), HasSubstr("cannot make the checkpoint folder"));
+  trainer.checkpoint.load_only = true;
+  check_folders(trainer);
 }
 
 }  // namespace

@@ -25,6 +25,7 @@
 #include "train/run/run_checks.h"
 #include "train/run/stop_signals.h"
 #include "train/run/summary.h"
+#include "train/run/torch_error.h"
 
 namespace milepost::train {
 namespace {
@@ -79,7 +80,7 @@ Trainer::Trainer(const config::Trainer& config)
       batches_per_step_(batches_per_step(config.training, place_.world)),
       memory_(device_),
       colors_(colors_of(config.metrics)) {
-  check_writable(config_.dump_folder);
+  check_folders(config_);
   join_job();
   const uint64_t seed = set_determinism(config_.debug, ranks("world"));
   log_info(fmt::format("Seed of random numbers: {}", seed));
@@ -383,7 +384,7 @@ RunEnd run_training(const config::Trainer& config) try {
   trainer.save_seed();
   return {};
 } catch (const c10::Error& error) {
-  throw std::runtime_error(error.what_without_backtrace());
+  throw_readable(error);
 }
 
 }  // namespace milepost::train
