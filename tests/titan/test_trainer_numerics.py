@@ -73,4 +73,4 @@ def test_the_reference_agrees(folders, case):
 @pytest.mark.parametrize("case", CASES)
 def test_our_trainer_agrees(folders, case):
     status, passed, failed, text = check_numerics(folders[case])
-    assert (status, failed) == (0, 0) and passed > 20, text[-6000:]
+    assert (status, failed) == (0, 0) and passed > 15, text[-6000:]
