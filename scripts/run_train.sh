@@ -11,7 +11,7 @@
 #   MODULE, CONFIG  what is trained (default deepseek_v3, deepseek_v3_debugmodel; with --config-file: what the file names);
 #                   MODULE may be a dotted path, such as torchtitan.models.deepseek_v3
 #   HF_ASSETS_PATH  folder of the tokenizer, where --hf-assets-path is not given
-#   COMM_MODE       fake_backend or local_tensor: one process, one step, nothing sent; checks a configuration for NGPU processes
+#   COMM_MODE       fake_backend or local_tensor: one process, one step, nothing sent; checks a configuration for NGPU processes (--training.steps 0: plans it)
 #   TRAIN_FILE      accepted; there is one program
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -61,11 +61,7 @@ done
 if [ -n "$COMM_MODE" ]; then
   echo "Running with comm_mode=$COMM_MODE"
   export NGPU LOCAL_RANK=0
-  # After the user's flags, since the last one counts, but before a subcommand, after which there are only its own flags.
-  while [ $# -gt 0 ] && [[ $1 != activation-checkpoint:* && $1 != activation_checkpoint:* ]]; do
-    arguments+=("$1")
-    shift
-  done
+  # Before the user's flags, since the last one counts: --training.steps 0 plans.
   run "$program" "${arguments[@]}" "--comm.mode=$COMM_MODE" --training.steps 1 "$@"
 fi
 

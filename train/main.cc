@@ -73,11 +73,20 @@ void check_build(const config::Launch& launch) {
 
 bool is_fake(const config::Trainer& config) { return config.comm.mode == "fake_backend"; }
 
-// Ranks that would take different data. Without real ranks, the degrees alone say how many.
-int64_t planned_data_world(const config::Trainer& config) {
-  if (is_fake(config)) return data_rank(config.parallelism, rank(), fake_world_size()).world;
-  return config.parallelism.data_parallel_replicate_degree *
-         std::max<int64_t>(1, config.parallelism.data_parallel_shard_degree);
+// Of the ranks that one process stands for or that were started. Without either, the degrees alone say how
+// many.
+DeviceMesh planned_mesh(const config::Trainer& config) {
+  if (is_fake(config)) return {resolve_degrees(config.parallelism, fake_world_size()), rank()};
+  config::Parallelism degrees = config.parallelism;
+  if (world_size() > 1) return {resolve_degrees(degrees, world_size()), rank()};
+  if (degrees.data_parallel_shard_degree == -1) degrees.data_parallel_shard_degree = 1;
+  int64_t ranks = 1;
+  for (const int64_t degree :
+       {degrees.data_parallel_replicate_degree, degrees.data_parallel_shard_degree,
+        degrees.context_parallel_degree, degrees.tensor_parallel_degree, degrees.pipeline_parallel_degree}) {
+    ranks = std::min(ranks * std::clamp<int64_t>(degree, 1, kMaxRanks), kMaxRanks);
+  }
+  return {resolve_degrees(degrees, ranks), 0};
 }
 
 int run(const std::vector<std::string>& arguments) {
@@ -98,8 +107,7 @@ int run(const std::vector<std::string>& arguments) {
     return kDone;
   }
   show_config(launch);
-  const bool stands_for_several = is_fake(launch.trainer) && fake_world_size() > 1;
-  if (stands_for_several) {
+  if (is_fake(launch.trainer) && fake_world_size() > 1) {
     log_info(fmt::format("One process stands for {} ranks (rank {})", fake_world_size(), rank()));
   }
   check_build(launch);
@@ -113,8 +121,8 @@ int run(const std::vector<std::string>& arguments) {
     return kDone;
   }
   const bool is_dry = launch.action == config::Launch::Action::kDryRun || launch.trainer.training.steps == 0;
-  if (is_dry || stands_for_several) {
-    show_plan(launch.trainer, planned_data_world(launch.trainer));
+  if (is_dry) {
+    show_plan(launch.trainer, planned_mesh(launch.trainer));
     return kDone;
   }
   const RunEnd end = run_training(launch.trainer);

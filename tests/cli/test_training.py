@@ -214,9 +214,23 @@ def test_flops_per_token_are_torchtitans(train, seq_len, flops):
     assert f"FLOPs per token: {flops:,} " in train(*DEEPSEEK, "--training.steps", 0, "--training.seq-len", seq_len)
 
 
-def test_a_fake_backend_plans_for_its_ranks(train):
-    log = train(*DEEPSEEK, "--comm.mode", "fake_backend", "--training.steps", 1, env={"NGPU": "8"})
-    assert "One process stands for 8 ranks" in log and f"tokens of a step: {8 * 8 * 2048:,}" in log
+@pytest.mark.parametrize("degrees", [(), ("--parallelism.data-parallel-replicate-degree", 2)])
+def test_a_fake_backend_runs_a_step_of_one_of_its_ranks(train, tmp_path, degrees):
+    log = train(*DEEPSEEK, *SMALL, "--comm.mode", "fake_backend", "--training.steps", 1, "--checkpoint.enable", *degrees, env={"NGPU": "8"})
+    assert "One process stands for 8 ranks" in log and "global batch size 8" in log and len(steps(log)) == 1
+    assert ("Applied HSDP" if degrees else "Applied FSDP") in log and not (tmp_path / "outputs/checkpoint").exists()
+
+
+def test_a_plan_for_many_ranks_says_what_one_of_them_holds(train):
+    degrees = ("--parallelism.tensor-parallel-degree", 2, "--parallelism.expert-parallel-degree", 4, "--parallelism.data-parallel-replicate-degree", 2)
+    log = train("--module", "deepseek_v3", "--config", "deepseek_v3_671b", *degrees, "--comm.mode", "fake_backend", "--training.steps", 0,
+                memory_bytes=1 << 30, env={"NGPU": "2048", "OMP_NUM_THREADS": "1"})
+    assert "Device mesh: pp=1, dp_replicate=2, dp_shard=512, cp=1, tp=2, ep=4" in log and "tokens of a step: " in log
+    assert re.search(r"lm_head.weight \[129280, 7168\]: StridedShard\(0, 2\) over fsdp, Shard\(0\) over tp, here \[127, 7168\]", log)
+    assert re.search(r"layers.\*.moe.routed_experts.inner_experts.w1_EFD \[256, 2048, 7168\]: Shard\(1\) over efsdp, Shard\(0\) over ep, here \[64, 8, 7168\]", log)
+    held = float(re.search(r"Memory of rank 0 of 2048: parameters ([\d.]+) ", log)[1])
+    assert held == pytest.approx(4 * 671_026_404_352 / 1024 / 2**30, rel=0.05)
+    assert "Files of a checkpoint: 2048 and .metadata, one a rank, 3.66" in log and "Nothing was trained" in log
 
 
 # --- refusals

@@ -75,14 +75,14 @@ def test_a_file_may_name_module_and_entry(launch, flag):
 
 
 def test_a_comm_mode_takes_one_process_and_one_step(launch):
-    done, ran, called = launch("--training.steps", "7", COMM_MODE="fake_backend", NGPU="8")
-    assert ran == "milepost-train" and called == [*DEFAULTS, "--training.steps", "7", *ONE_STEP]
+    done, ran, called = launch("--training.steps", "0", COMM_MODE="fake_backend", NGPU="8")
+    assert ran == "milepost-train" and called == [*DEFAULTS, *ONE_STEP, "--training.steps", "0"]
     assert done.stdout == "Running with comm_mode=fake_backend\n"
 
 
 def test_a_comm_mode_leaves_a_subcommand_last(launch):
     policy = ["activation-checkpoint:full", "--activation-checkpoint.debug"]
-    assert launch("--debug.seed", "1", *policy, COMM_MODE="fake_backend")[2] == [*DEFAULTS, "--debug.seed", "1", *ONE_STEP, *policy]
+    assert launch("--debug.seed", "1", *policy, COMM_MODE="fake_backend")[2] == [*DEFAULTS, *ONE_STEP, "--debug.seed", "1", *policy]
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help", "--list-configs"])

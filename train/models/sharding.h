@@ -6,9 +6,11 @@
 
 namespace milepost::train {
 
-// Sets mesh, rank and placements of every parameter as TorchTitan places them: dense parameters Shard(0) over
-// dp_shard x cp, routed experts Shard(0), or Shard(1) where there are more ranks than experts; buffers
-// replicated (spec parallelism, section 4). Call before Model::allocate().
+// Sets mesh, rank and placements of every parameter as TorchTitan places them (spec parallelism, section 4):
+// rows over dp_shard x cp; matrices over tp, by rows or by columns; routed experts by expert over ep, and
+// over what the experts' mesh leaves by expert or, where there are more ranks than experts, by the next
+// dimension; buffers whole on every rank. Stages of pp hold their layers in this way. Call before
+// Model::allocate().
 void shard_parameters(Model& model, const DeviceMesh& mesh);
 
 }  // namespace milepost::train

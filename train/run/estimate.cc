@@ -48,9 +48,43 @@ LayerBytes layer_counts(const flavor::DeepSeekV3& d) {
           d.n_layers - dense + (last_is_dense ? 0 : d.num_mtp_layers)};
 }
 
-int64_t activation_bytes(const config::Trainer& config, int64_t trainable, int64_t largest_block) {
+// Elements of parameters, this rank's and of the whole model.
+struct Sizes {
+  int64_t trainable = 0, buffers = 0;  // this rank's
+  int64_t all_trainable = 0, all_saved_buffers = 0;
+  int64_t largest_block = 0;  // whole
+  bool is_sharded = false;
+};
+
+Sizes sizes_of(const Model& model) {
+  Sizes sizes;
+  for (const Parameter* parameter : model.parameters()) {
+    const int64_t whole = c10::multiply_integers(parameter->shape);
+    const int64_t local = c10::multiply_integers(local_box(*parameter).sizes);
+    (parameter->trainable ? sizes.trainable : sizes.buffers) += local;
+    if (parameter->trainable) sizes.all_trainable += whole;
+    if (!parameter->trainable && parameter->saved) sizes.all_saved_buffers += whole;
+    sizes.is_sharded |= parameter->mesh.num_ranks() > 1;
+  }
+  for (const Block* block : model.blocks()) {
+    int64_t size = 0;
+    for (const Parameter* parameter : block->parameters) size += c10::multiply_integers(parameter->shape);
+    sizes.largest_block = std::max(sizes.largest_block, size);
+  }
+  return sizes;
+}
+
+// Parameters in the compute dtype: all of them where the graph holds them, else a block's. Sharded: two
+// blocks, the one that runs and the next, and one block's gradients on their way.
+int64_t copied_bytes(const config::Trainer& config, const Sizes& sizes, int64_t size) {
+  if (sizes.is_sharded) return sizes.largest_block * (2 * size + size + kFloat32);
+  if (config.training.mixed_precision_param == config.training.dtype) return 0;
+  const bool keeps_inputs_only = std::holds_alternative<config::FullAc>(config.activation_checkpoint);
+  return size * (keeps_inputs_only ? sizes.largest_block : sizes.trainable);
+}
+
+int64_t activation_bytes(const config::Trainer& config, const Sizes& sizes) {
   const int64_t size = config.training.mixed_precision_param == "bfloat16" ? kBf16 : kFloat32;
-  const bool is_cast = config.training.mixed_precision_param != config.training.dtype;
   const bool keeps_inputs_only = std::holds_alternative<config::FullAc>(config.activation_checkpoint);
   const int64_t tokens = config.training.local_batch_size * config.training.seq_len;
   const auto* chunked = std::get_if<config::ChunkedLoss>(&config.loss);
@@ -67,9 +101,7 @@ int64_t activation_bytes(const config::Trainer& config, int64_t trainable, int64
         const int64_t logits = tokens / pieces * dims.vocab_size * (2 * kFloat32);
         const int64_t end = tokens * 4 * size * dims.dim + std::max(logits, int64_t{0}) +
                             dims.vocab_size * dims.dim * kFloat32;
-        // Parameters in the compute dtype: all of them, as the graph holds them, or a block's.
-        const int64_t copies = is_cast ? size * (keeps_inputs_only ? largest_block : trainable) : 0;
-        return tokens * layers + end + copies;
+        return tokens * layers + end + copied_bytes(config, sizes, size);
       },
       config.model.architecture.dims);
 }
@@ -79,23 +111,13 @@ int64_t activation_bytes(const config::Trainer& config, int64_t trainable, int64
 MemoryEstimate estimate_memory(const config::Trainer& config, const Model& model) {
   const int64_t kept = config.training.dtype == "bfloat16" ? kBf16 : kFloat32;
   const int64_t moment = config.optimizer.implementation == "fused_opt_states_bf16" ? kBf16 : kept;
-  int64_t trainable = 0, buffers = 0, saved_buffers = 0, largest_block = 0;
-  for (const Parameter* parameter : model.parameters()) {
-    const int64_t size = c10::multiply_integers(parameter->shape);
-    (parameter->trainable ? trainable : buffers) += size;
-    if (!parameter->trainable && parameter->saved) saved_buffers += size;
-  }
-  for (const Block* block : model.blocks()) {
-    int64_t size = 0;
-    for (const Parameter* parameter : block->parameters) size += c10::multiply_integers(parameter->shape);
-    largest_block = std::max(largest_block, size);
-  }
+  const Sizes sizes = sizes_of(model);
   MemoryEstimate estimate;
-  estimate.parameters = trainable * kept + buffers * kFloat32;
-  estimate.gradients = trainable * kept;
-  estimate.moments = 2 * trainable * moment;
-  estimate.activations = activation_bytes(config, trainable, largest_block);
-  estimate.checkpoint_bytes = trainable * kept + saved_buffers * kFloat32 + estimate.moments;
+  estimate.parameters = sizes.trainable * kept + sizes.buffers * kFloat32;
+  estimate.gradients = sizes.trainable * kept;
+  estimate.moments = 2 * sizes.trainable * moment;
+  estimate.activations = activation_bytes(config, sizes);
+  estimate.checkpoint_bytes = sizes.all_trainable * (kept + 2 * moment) + sizes.all_saved_buffers * kFloat32;
   return estimate;
 }
 

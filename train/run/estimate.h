@@ -1,5 +1,6 @@
-// What a step takes, from the dimensions alone: for --training.steps 0, and to be held against what is
-// measured.
+// What a step takes on one rank, from the dimensions alone: for --training.steps 0, and to be held against
+// what is measured. Parameters count as the model is laid out (train/models/sharding.h). Activations are
+// those of all layers and whole sequences: tp, cp and pp are not taken off them.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ struct MemoryEstimate {
   // gradients in it, and the largest block's temporary tensors.
   int64_t activations = 0;
   int64_t total() const { return parameters + gradients + moments + activations; }
-  int64_t checkpoint_bytes = 0;  // of a full save
+  int64_t checkpoint_bytes = 0;  // of a full save, by all ranks together
 };
 
 // `model` built from `config.model`; it may be without memory. Pure.

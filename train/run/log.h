@@ -14,5 +14,6 @@ enum class LogLevel : unsigned char { kInfo, kWarning, kError };
 void log(LogLevel level, std::string_view text);
 inline void log_info(std::string_view text) { log(LogLevel::kInfo, text); }
 inline void log_warning(std::string_view text) { log(LogLevel::kWarning, text); }
+inline void log_error(std::string_view text) { log(LogLevel::kError, text); }
 
 }  // namespace milepost::train

@@ -11,6 +11,7 @@ double seconds_since(PhaseClock::Clock::time_point start) {
 
 PhaseClock::Range::Range(PhaseClock& clock, Phase phase)
     : clock_(clock), phase_(phase), start_(Clock::now()) {
+  clock_.latest_ = kPhaseNames[static_cast<size_t>(phase)];
   auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE);
   if (!callbacks) return;
   record_.emplace(std::move(*callbacks));

@@ -39,6 +39,8 @@ class PhaseClock {
 
   void begin_step();
   double seconds(Phase phase) const { return seconds_[static_cast<size_t>(phase)]; }
+  // The phase in progress, or the last one: what a failure happened in.
+  std::string_view latest() const { return latest_; }
   // Since begin_step(), whatever it was spent on.
   double total_seconds() const;
   // Without what belongs to no step in itself: checkpoints and validation.
@@ -47,6 +49,7 @@ class PhaseClock {
  private:
   Clock::time_point start_ = Clock::now();
   std::array<double, kNumPhases> seconds_ = {};
+  std::string_view latest_ = "start";
 };
 
 }  // namespace milepost::train

@@ -1,15 +1,14 @@
 // A run that is only planned: its model is built without memory and told of.
 #pragma once
 
-#include <cstdint>
-
 #include "milepost/config/trainer.h"
+#include "train/parallel/device_mesh.h"
 
 namespace milepost::train {
 
-// Logs parameters, operations, memory and checkpoint size of what `config` would train; reads no data and
-// writes nothing. `data_world`: ranks that would take different data. Throws ValueError for settings that
-// training would refuse as well, but for degrees of parallelism.
-void show_plan(const config::Trainer& config, int64_t data_world);
+// Logs the mesh, parameters and their layout on it, operations, memory of `mesh`'s rank and checkpoint size
+// of what `config` would train; reads no data and writes nothing. Any degrees of parallelism. Throws
+// ValueError for settings that training would refuse as well.
+void show_plan(const config::Trainer& config, const DeviceMesh& mesh);
 
 }  // namespace milepost::train

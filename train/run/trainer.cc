@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -30,17 +32,34 @@
 namespace milepost::train {
 namespace {
 
+constexpr const char* kFailureKey = "failure";
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "an unnamed host";
+}
+
 Colors colors_of(const config::Metrics& options) {
   const char* none = std::getenv("NO_COLOR");
   const bool plain = options.disable_color_printing || (none != nullptr && *none != '\0');
   return plain ? Colors{} : Colors::terminal();
 }
 
+bool is_fake(const config::Trainer& config) { return config.comm.mode == "fake_backend"; }
+
 DeviceMesh checked_mesh(const config::Trainer& config) {
   check_settings(config);
   config::validate_build(config);
   check_parallelism(config.parallelism);
-  return {resolve_degrees(config.parallelism, world_size()), rank()};
+  return {resolve_degrees(config.parallelism, is_fake(config) ? fake_world_size() : world_size()), rank()};
+}
+
+// A rank among ranks that are not there has nothing worth keeping, and no whole checkpoint.
+config::Trainer without_checkpoints_of_fakes(config::Trainer config) {
+  if (!is_fake(config) || fake_world_size() == 1 || !config.checkpoint.enable) return config;
+  log_warning("comm.mode fake_backend: no checkpoint is read or written");
+  config.checkpoint.enable = false;
+  return config;
 }
 
 // The first line in which another rank's configuration differs from the first rank's, if any does.
@@ -73,7 +92,7 @@ at::Device checked_device(const config::Trainer& config) {
 }  // namespace
 
 Trainer::Trainer(const config::Trainer& config)
-    : config_(config),
+    : config_(without_checkpoints_of_fakes(config)),
       device_(checked_device(config)),
       mesh_(checked_mesh(config)),
       place_{mesh_.coordinate("batch"), mesh_.size("batch")},
@@ -105,7 +124,9 @@ Trainer::~Trainer() = default;
 
 void Trainer::join_job() {
   log_info("Building device mesh with parallelism: " + mesh_.text());
-  groups_ = ProcessGroups::join(mesh_, std::chrono::seconds(config_.comm.init_timeout_seconds));
+  groups_ = is_fake(config_)
+                ? ProcessGroups::fake(mesh_)
+                : ProcessGroups::join(mesh_, std::chrono::seconds(config_.comm.init_timeout_seconds));
   log_info(fmt::format("Successfully created meshes with active dimensions: [{}]",
                        fmt::join(mesh_.active_dimensions(), ", ")));
   if (!is_alone()) require_equal_configs(config_, groups_->group("world"));
@@ -179,6 +200,33 @@ void Trainer::save_seed() {
 }
 
 RunEnd Trainer::train() {
+  try {
+    return run_steps();
+  } catch (const std::exception& error) {
+    report_failure(error);
+    throw;
+  }
+}
+
+void Trainer::report_failure(const std::exception& error) {
+  if (is_alone() || groups_->store() == nullptr) return;
+  const std::string text = fmt::format("Rank {} on {} failed at step {} in {}: {}", mesh_.rank(), host_name(),
+                                       state_.step, clock_.latest(), error.what());
+  log_error(text);
+  try {
+    JobStore& store = *groups_->store();
+    if (dynamic_cast<const CommunicationError*>(&error) == nullptr) {
+      store.set(kFailureKey, text);
+    } else {
+      // A rank that is killed leaves no word; one that throws does so before its connections close.
+      log_error("The rank that failed first says: " + store.get(kFailureKey, std::chrono::seconds(1)));
+    }
+  } catch (const CommunicationError&) {
+    log_error("No rank left a reason: one was killed, or does not answer");
+  }
+}
+
+RunEnd Trainer::run_steps() {
   checkpointer_->load(config_.checkpoint.load_step);
   log_messages(*data_);
   const int64_t first_step = state_.step + 1;

@@ -52,6 +52,9 @@ class Trainer {
   bool is_alone() const { return mesh_.degrees().world_size() == 1; }
   // Those that a sum or a decision goes over; null with one process.
   Group* ranks(const char* dimension) { return is_alone() ? nullptr : &groups_->group(dimension); }
+  // Of several ranks, one that fails says so where all can read it; the others say why they ended.
+  void report_failure(const std::exception& error);
+  RunEnd run_steps();
   void join_job();
   void make_execution_of_model();
 
