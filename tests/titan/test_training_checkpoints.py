@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 import torchtitan_models
+from cli.ranks import free_port, run_ranks
 from cli.training import TITAN, TITAN_RUN, records, tiny_llama_run, train
 
 HERE = Path(__file__).resolve().parent
@@ -21,13 +22,20 @@ def titan():
     torchtitan_models.prepare()
 
 
-def titan_train(folder, steps, initial=None, source=TITAN_RUN):
+def titan_train(folder, steps, initial=None, source=TITAN_RUN, world=1, leave_out=None):
     """{step: what TorchTitan logged}."""
-    command = [sys.executable, HERE / "titan_resume.py", source[1], TITAN / "tokenizer", TITAN / "data", folder, steps]
-    environment = {**os.environ, "HF_DATASETS_CACHE": str(folder / "cache"), "PYTHONPATH": f"{HERE}:{HERE.parent}"}
-    done = subprocess.run([*map(str, command), *([str(initial)] if initial else [])], capture_output=True, text=True, env=environment, timeout=280)
-    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
-    return {record["step"]: record for record in map(json.loads, filter(lambda line: line.startswith("{"), done.stdout.splitlines()))}
+    command = [sys.executable, HERE / "titan_resume.py", source[1], TITAN / "tokenizer", TITAN / "data", folder, steps, *([initial] if initial else [])]
+    environment = {**os.environ, "HF_DATASETS_CACHE": str(folder / "cache"), "PYTHONPATH": f"{HERE}:{HERE.parent}", "WORLD_SIZE": str(world),
+                   "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1", **({"LEAVE_OUT": leave_out} if leave_out else {})}
+    ranks = [subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(world)]
+    try:
+        outputs = [rank.communicate(timeout=280) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert not any(rank.returncode for rank in ranks), "\n".join(out[-1000:] + err[-4000:] for out, err in outputs)
+    return {record["step"]: record for record in map(json.loads, filter(lambda line: line.startswith("{"), outputs[0][0].splitlines()))}
 
 
 def tensors_of(step):
@@ -66,3 +74,32 @@ def test_starts_from_our_model(tmp_path):
     theirs = titan_train(tmp_path / "theirs", 1, step)
     train(tmp_path / "again", "--training.steps", 1, "--checkpoint.initial-load-path", step)
     assert theirs[1]["loss"] == pytest.approx(records(tmp_path / "again")[1]["loss"], abs=2e-3, rel=0)
+
+
+@pytest.mark.parametrize("model", ["deepseek_v3", "llama3"])
+def test_goes_on_with_the_losses_of_our_two_ranks(tmp_path, model):
+    source = TITAN_RUN if model == "deepseek_v3" else tiny_llama_run(tmp_path)
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    run_ranks(ours, 2, "--checkpoint.enable", "--training.steps", 10, source=source)
+    (theirs / "checkpoint").mkdir(parents=True)
+    (theirs / "checkpoint/step-5").symlink_to(ours / "checkpoint/step-5")
+    want, got = records(ours), titan_train(theirs, 10, source=source, world=2)
+    assert sorted(got) == [6, 7, 8, 9, 10]
+    for step, record in got.items():
+        assert record["loss"] == pytest.approx(want[step]["loss"], abs=2e-3, rel=0)
+        assert record["grad_norm"] == pytest.approx(want[step]["grad_norm"], rel=2e-3)
+        assert record["n_tokens_seen"] == want[step]["ntokens_seen"]
+    run_ranks(theirs, 2, "--checkpoint.enable", "--training.steps", 12, source=source)
+    assert sorted(records(theirs)) == [11, 12]
+
+
+def test_loads_what_our_four_ranks_wrote(tmp_path):
+    run_ranks(tmp_path, 4, "--checkpoint.enable", "--training.steps", 5)
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        (folder / "checkpoint").mkdir(parents=True)
+        (folder / "checkpoint/step-5").symlink_to(tmp_path / "checkpoint/step-5")
+    got = titan_train(theirs, 6, leave_out="dataloader")
+    train(ours, "--training.steps", 6, "--checkpoint.exclude-from-loading", "dataloader")
+    assert sorted(got) == [6]
+    assert got[6]["loss"] == pytest.approx(records(ours)[6]["loss"], abs=2e-3, rel=0)

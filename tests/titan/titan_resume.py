@@ -1,9 +1,10 @@
 """TorchTitan's own Trainer on a run of ours: `titan_resume.py RUN.json TOKENIZER DATA DUMP_FOLDER STEPS [INITIAL_LOAD_PATH]`.
 
-Resumes from what lies in DUMP_FOLDER/checkpoint, or starts from INITIAL_LOAD_PATH's model, trains to STEPS, saves at the end, and prints a
-line of JSON a step.
+As many ranks as the environment names, sharded. Resumes from what lies in DUMP_FOLDER/checkpoint, or starts from INITIAL_LOAD_PATH's model, trains to STEPS, saves at the end, and prints
+a line of JSON a step. LEAVE_OUT in the environment: part of the checkpoint that is not loaded.
 """
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def train_of(run, steps):
 
 def main(run_file, tokenizer, data, dump_folder, steps, initial=None):
     torch.set_num_threads(1)
-    titan_trainer.prepare()
+    titan_trainer.prepare(port=int(os.environ.get("MASTER_PORT", 0)))
     from torchtitan.components.checkpoint import CheckpointManager
     from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
     run = json.loads(Path(run_file).read_text())
@@ -42,6 +43,10 @@ def main(run_file, tokenizer, data, dump_folder, steps, initial=None):
     loader = HuggingFaceTextDataLoader.Config(dataset="c4_test", dataset_path=data)
     config = titan_trainer.trainer_config(spec, train_of(run, int(steps)), dump_folder=dump_folder, tokenizer=tokenizer, loader=loader, seed=77)
     config.checkpoint = CheckpointManager.Config(enable=True, interval=5, keep_latest_k=0, last_save_model_only=False, initial_load_path=initial)
+    if "LEAVE_OUT" in os.environ:
+        config.checkpoint.exclude_from_loading = [os.environ["LEAVE_OUT"]]
+    if int(os.environ["WORLD_SIZE"]) > 1:
+        config.parallelism.spmd_backend = "partial_dtensor"  # the default one does not run on more than one CPU rank
     trainer = config.build()
     lines = []
     trainer.metrics_processor.log = lambda step, loss, _, grad_norm, extra_metrics: lines.append(
@@ -49,7 +54,8 @@ def main(run_file, tokenizer, data, dump_folder, steps, initial=None):
     trainer.train()
     trainer.close()
     torch.distributed.destroy_process_group()
-    print("\n".join(map(json.dumps, lines)))
+    if os.environ["RANK"] == "0":
+        print("\n".join(map(json.dumps, lines)))
 
 
 if __name__ == "__main__":
