@@ -11,6 +11,7 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -79,7 +80,13 @@ DeviceMesh planned_mesh(const config::Trainer& config) {
   if (is_fake(config)) return {resolve_degrees(config.parallelism, fake_world_size()), rank()};
   config::Parallelism degrees = config.parallelism;
   if (world_size() > 1) return {resolve_degrees(degrees, world_size()), rank()};
-  if (degrees.data_parallel_shard_degree == -1) degrees.data_parallel_shard_degree = 1;
+  if (degrees.data_parallel_shard_degree == -1) {
+    // As few as give the experts their ranks.
+    const int64_t inner =
+        std::max<int64_t>(1, degrees.context_parallel_degree * degrees.tensor_parallel_degree);
+    const int64_t experts = std::max<int64_t>(1, degrees.expert_parallel_degree);
+    degrees.data_parallel_shard_degree = experts / std::gcd(experts, inner);
+  }
   int64_t ranks = 1;
   for (const int64_t degree :
        {degrees.data_parallel_replicate_degree, degrees.data_parallel_shard_degree,

@@ -4,6 +4,9 @@
 
 #include <array>
 #include <cstdlib>
+#include <future>
+#include <stdexcept>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -157,6 +160,20 @@ uint16_t port_number() {
   return static_cast<uint16_t>(port);
 }
 
+// TCPStore waits without end for a server that accepts and says nothing, such as another program that has the
+// port. The thread is left to itself then; the process is about to end.
+c10::intrusive_ptr<c10d::TCPStore> connect(const std::string& host, const c10d::TCPStoreOptions& options) {
+  std::packaged_task<c10::intrusive_ptr<c10d::TCPStore>()> connecting(
+      [host, options] { return c10::make_intrusive<c10d::TCPStore>(host, options); });
+  auto store = connecting.get_future();
+  std::thread(std::move(connecting)).detach();
+  const auto slack = std::chrono::seconds(2);  // TCPStore's own error says more
+  if (store.wait_for(options.timeout + slack) != std::future_status::ready) {
+    throw std::runtime_error("no answer: another program may have the port");
+  }
+  return store.get();
+}
+
 // With torchrun the agent serves the store; without, rank 0 does.
 c10::intrusive_ptr<c10d::Store> open_store(const DeviceMesh& mesh, std::chrono::milliseconds timeout) {
   const std::string host = environment("MASTER_ADDR");
@@ -168,7 +185,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const DeviceMesh& mesh, std::chrono::
   options.timeout = timeout;
   options.waitWorkers = false;
   try {
-    auto store = c10::make_intrusive<c10d::TCPStore>(host, options);
+    auto store = connect(host, options);
     const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
     return c10::make_intrusive<c10d::PrefixStore>(
         fmt::format("milepost/{}", attempt == nullptr ? "0" : attempt), store);

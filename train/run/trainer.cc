@@ -50,8 +50,10 @@ bool is_fake(const config::Trainer& config) { return config.comm.mode == "fake_b
 DeviceMesh checked_mesh(const config::Trainer& config) {
   check_settings(config);
   config::validate_build(config);
+  const Degrees degrees =
+      resolve_degrees(config.parallelism, is_fake(config) ? fake_world_size() : world_size());
   check_parallelism(config.parallelism);
-  return {resolve_degrees(config.parallelism, is_fake(config) ? fake_world_size() : world_size()), rank()};
+  return {degrees, rank()};
 }
 
 // A rank among ranks that are not there has nothing worth keeping, and no whole checkpoint.
@@ -275,6 +277,10 @@ bool Trainer::train_step() {
   for (data::Batch& batch : batches) sum += forward_backward(batch, num_valid);
   state_.ntokens_seen += record_.num_tokens;
   record_.num_tokens_seen = state_.ntokens_seen;
+  if (Group* batch = ranks("batch")) {
+    record_.num_tokens_seen =
+        static_cast<int64_t>(all_reduce(*batch, static_cast<double>(state_.ntokens_seen)));
+  }
   double max_loss = sum;
   if (Group* loss = ranks("loss")) {
     const double mean =

@@ -106,11 +106,11 @@ MILEPOST_CONFIG(Parallelism, "How the ranks share the work. The product of all d
   (std::optional<std::string>, context_parallel_ptrr_mask_key, std::nullopt, "Attention mask from which ptrr balances, where there are several.")
   (int64_t, expert_parallel_degree, 1, "Ranks over which routed experts are divided; they are borrowed from the sharding, context and tensor ranks."))
 
-MILEPOST_CONFIG(SelectiveAc, "Keeps some results, such as every second matrix product, and recomputes the others.",
+MILEPOST_CONFIG(SelectiveAc, "Keeps results of matrix products and of attention, and makes norms and gated activations between them again.",
   (bool, preserve_rng_state, true, "Recompute with the random numbers of the first time.")
   (std::string, determinism_check, "default", "How recomputed tensors are compared with the first ones.")
   (bool, debug, false, "Report what is recomputed.")
-  (Strings, force_recompute_mm_shapes_by_fqns, recomputed_modules(), "Linear modules whose matrix shapes are always recomputed."))
+  (Strings, force_recompute_mm_shapes_by_fqns, recomputed_modules(), "Linear modules whose matrix shapes are always recomputed. Accepted; no matrix product is recomputed here."))
 
 MILEPOST_CONFIG(FullAc, "Keeps the input of each block and recomputes the block.",
   (bool, preserve_rng_state, true, "Recompute with the random numbers of the first time.")
