@@ -53,6 +53,8 @@ Box SavedTensor::box() const {
   if (part == nullptr) return box;
   box.offsets[0] = part_rows_before(*part, held.offsets[0]);
   box.sizes[0] = part_rows_before(*part, held.offsets[0] + held.sizes[0]) - box.offsets[0];
+  // Where torch puts a shard without rows; elsewhere it would stand at the place of another rank's.
+  if (box.sizes[0] == 0) box.offsets[0] = part_rows_before(*part, whole[0]);
   return box;
 }
 
