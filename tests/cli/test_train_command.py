@@ -162,7 +162,7 @@ def test_a_fake_backend_stands_for_all_ranks(train):
 
 
 @pytest.mark.parametrize("flags, text", [
-    (["--parallelism.tensor-parallel-degree", "3"], "Invalid parallel dims"),
+    (["--parallelism.data-parallel-shard-degree", "3"], "Invalid parallel dims"),
     (["--training.global-batch-size", "12"], "global batch size must be multiple of local batch size"),
 ])
 def test_a_fake_backend_checks_the_degrees_of_parallelism(train, flags, text):

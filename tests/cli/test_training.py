@@ -199,7 +199,8 @@ def test_stops_where_finite_data_end(train, tmp_path):
     ("deepseek_v3", "deepseek_v3_16b", 15_706_484_224), ("deepseek_v3", "deepseek_v3_236b", 235_741_434_880),
     ("deepseek_v3", "deepseek_v3_671b", 671_026_404_352), ("llama3", "llama3_8b", 8_030_261_248), ("llama3", "llama3_70b", 70_553_706_496)])
 def test_steps_0_tells_sizes_and_takes_none(train, tmp_path, module, config, parameters):
-    log = train("--module", module, "--config", config, "--training.steps", 0, memory_bytes=1 << 30, env={"OMP_NUM_THREADS": "1"})
+    whole = ("--parallelism.expert-parallel-degree", 1, "--parallelism.tensor-parallel-degree", 1)
+    log = train("--module", module, "--config", config, "--training.steps", 0, *whole, memory_bytes=1 << 30, env={"OMP_NUM_THREADS": "1"})
     assert f"size: {parameters:,} total parameters" in log
     assert re.search(r"FLOPs per token: [\d,]+ \([\d,]+ with causal attention\)", log)
     gib = 4 * parameters / 2**30

@@ -50,10 +50,8 @@ bool is_fake(const config::Trainer& config) { return config.comm.mode == "fake_b
 DeviceMesh checked_mesh(const config::Trainer& config) {
   check_settings(config);
   config::validate_build(config);
-  const Degrees degrees =
-      resolve_degrees(config.parallelism, is_fake(config) ? fake_world_size() : world_size());
   check_parallelism(config.parallelism);
-  return {degrees, rank()};
+  return {resolve_degrees(config.parallelism, is_fake(config) ? fake_world_size() : world_size()), rank()};
 }
 
 // A rank among ranks that are not there has nothing worth keeping, and no whole checkpoint.
