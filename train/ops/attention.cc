@@ -1,10 +1,8 @@
 #include "train/ops/attention.h"
 
-#include <algorithm>
-#include <atomic>
-
 #include "milepost/base/error.h"
 #include "train/ops/kernels/attention_blocks.h"
+#include "train/ops/run_tasks.h"
 #include "train/ops/unfused.h"
 
 namespace milepost::train {
@@ -13,15 +11,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 using Borders = std::shared_ptr<const DocumentBorders>;
-
-// Tasks are taken one by one: they differ in length, and so do processors' loads.
-template <class Run>
-void run_tasks(int64_t count, const Run& run) {
-  std::atomic<int64_t> next{0};
-  at::parallel_for(0, std::min<int64_t>(count, at::get_num_threads()), 1, [&](int64_t, int64_t) {
-    for (int64_t task = next++; task < count; task = next++) run(task);
-  });
-}
 
 // For each key, one past the last query that sees it.
 std::vector<int32_t> document_ends(const DocumentBorders& borders) {

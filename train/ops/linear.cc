@@ -1,25 +1,15 @@
 #include "train/ops/linear.h"
 
-#include <algorithm>
-#include <atomic>
-
 #include "train/ops/kernels/cpu_features.h"
 #include "train/ops/kernels/matrix_product.h"
 #include "train/ops/kernels/scratch.h"
+#include "train/ops/run_tasks.h"
 
 namespace milepost::train {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
-
-template <class Run>
-void run_tasks(int64_t count, const Run& run) {
-  std::atomic<int64_t> next{0};
-  at::parallel_for(0, std::min<int64_t>(count, at::get_num_threads()), 1, [&](int64_t, int64_t) {
-    for (int64_t task = next++; task < count; task = next++) run(task);
-  });
-}
 
 void multiply(const MatrixProduct& product) {
   thread_local Scratch scratch;
