@@ -120,7 +120,9 @@ int run(const std::vector<std::string>& arguments) {
   check_build(launch);
   if (launch.action == config::Launch::Action::kCountTokens) {
     const int64_t world = is_fake(launch.trainer) ? fake_world_size() : world_size();
-    count_tokens(launch.trainer, data_rank(launch.trainer.parallelism, rank(), world));
+    config::Parallelism degrees = launch.trainer.parallelism;
+    degrees.expert_parallel_degree = 1;  // experts' ranks are those of the other dimensions
+    count_tokens(launch.trainer, data_rank({resolve_degrees(degrees, world), rank()}));
     return kDone;
   }
   if (launch.action == config::Launch::Action::kGenerate) {

@@ -71,24 +71,7 @@ std::string find_bundled(const std::string& path) {
   return std::filesystem::exists(below) ? below.lexically_normal().string() : path;
 }
 
-DataRank data_rank(const config::Parallelism& degrees, int64_t rank, int64_t world_size) {
-  const int64_t inner = degrees.tensor_parallel_degree * degrees.context_parallel_degree;
-  const int64_t outer = degrees.pipeline_parallel_degree * degrees.data_parallel_replicate_degree;
-  const int64_t others = inner * outer;
-  const int64_t shards =
-      degrees.data_parallel_shard_degree < 0 ? world_size / others : degrees.data_parallel_shard_degree;
-  if (shards * others != world_size || shards < 1) {
-    throw ValueError(
-        fmt::format("Invalid parallel dims: dp_replicate({}) * dp_shard({}) * cp({}) * tp({}) * pp({}) != "
-                    "WORLD_SIZE({})",
-                    degrees.data_parallel_replicate_degree, degrees.data_parallel_shard_degree,
-                    degrees.context_parallel_degree, degrees.tensor_parallel_degree,
-                    degrees.pipeline_parallel_degree, world_size),
-        "make the product of the degrees equal to the number of processes");
-  }
-  const int64_t world = degrees.data_parallel_replicate_degree * shards;
-  return {rank / inner % world, world};
-}
+DataRank data_rank(const DeviceMesh& mesh) { return {mesh.coordinate("batch"), mesh.size("batch")}; }
 
 std::unique_ptr<data::Prefetcher> open_training_data(const config::Trainer& trainer, const DataRank& rank) {
   return open_data(trainer, trainer.dataloader, rank);

@@ -7,6 +7,7 @@
 
 #include "milepost/config/trainer.h"
 #include "milepost/data/prefetch.h"
+#include "train/parallel/device_mesh.h"
 
 namespace milepost::train {
 
@@ -14,9 +15,7 @@ namespace milepost::train {
 struct DataRank {
   int64_t rank = 0, world = 1;
 };
-// From the degrees of parallelism and the process's place in the run: ranks lie in the order pp,
-// dp_replicate, dp_shard, cp, tp. Throws ValueError when `world_size` is not the product of the degrees.
-DataRank data_rank(const config::Parallelism& degrees, int64_t rank, int64_t world_size);
+DataRank data_rank(const DeviceMesh& mesh);
 
 // `path` as it is, or below the folder of MILEPOST_ROOT where it exists only there: folders that come with
 // Milepost are found from any working directory.

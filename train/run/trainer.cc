@@ -95,7 +95,7 @@ Trainer::Trainer(const config::Trainer& config)
     : config_(without_checkpoints_of_fakes(config)),
       device_(checked_device(config)),
       mesh_(checked_mesh(config)),
-      place_{mesh_.coordinate("batch"), mesh_.size("batch")},
+      place_(data_rank(mesh_)),
       batches_per_step_(batches_per_step(config.training, place_.world)),
       memory_(device_),
       colors_(colors_of(config.metrics)) {
