@@ -4,6 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from tool import DATA
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,3 +53,14 @@ def records(folder):
     """{step: what metrics.jsonl says of it}, the last run's where steps were run again."""
     lines = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
     return {record["step"]: record for record in lines if "loss" in record}
+
+
+def check_titan_curve(folder, run):
+    """That a run which went on from TorchTitan's step 5 has the later losses of TorchTitan's own `run` (one_rank, fsdp2, ep2)."""
+    got, want = records(folder), {step["step"]: step for step in json.loads((TITAN / run / "curve.json").read_text())}
+    assert sorted(got) == [6, 7, 8, 9, 10]
+    for step, record in got.items():
+        assert record["loss"] == pytest.approx(want[step]["loss"], abs=2e-3, rel=0)
+        assert record["grad_norm"] == pytest.approx(want[step]["grad_norm"], rel=2e-3)
+        assert record["lr/AdamW"] == pytest.approx(want[step]["lr/AdamW"], abs=1e-9, rel=0)
+        assert record["ntokens_seen"] == want[step]["n_tokens_seen"]
