@@ -48,7 +48,7 @@ TEST(CommandLine, ReadsIntegersAsPython) {
     EXPECT_EQ(parsed({"--training.steps", text}).training.steps, 2048) << text;
   }
   EXPECT_EQ(parsed({"--checkpoint.load-step", "-1"}).checkpoint.load_step, -1);
-  EXPECT_EQ(parsed({"--checkpoint.load_step", "-1", "--checkpoint.load-step=-5"}).checkpoint.load_step, -5);
+  EXPECT_EQ(parsed({"--checkpoint.load_step", "5", "--checkpoint.load-step=-1"}).checkpoint.load_step, -1);
 }
 
 TEST(CommandLine, ReadsFloatsAsPython) {

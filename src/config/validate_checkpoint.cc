@@ -54,6 +54,9 @@ void validate_checkpoint(Checkpoint& c, Warnings* warnings) {
   const std::string path = c.initial_load_path.value_or("");
   require(!c.initial_load_in_hf || !is_remote(path),
           fmt::format("initial_load_in_hf is not supported with a remote initial_load_path: {}", path));
+  // Ours: TorchTitan takes a step below -1 for one that it then does not find.
+  require(c.load_step >= -1,
+          fmt::format("checkpoint.load_step must be a step or -1, the newest one, got {}", c.load_step));
   if (c.load_only && c.enable_first_step_checkpoint) {
     warnings->push_back("checkpoint.load_only is True; enable_first_step_checkpoint will be ignored.");
   }

@@ -44,6 +44,7 @@ TEST(ValidateCheckpoint, RefusesInTheOrderOfTheReference) {
   c.initial_load_in_hf_quantized = true;
   c.last_save_in_hf = true;
   c.last_save_model_only = false;
+  c.load_step = -7;
   const std::pair<const char*, std::function<void()>> steps[] = {
       {"The 'folder' field cannot be empty.", [&] { c.folder = kRemote; }},
       {"Checkpoint interval needs to be at least 1 step.", [&] { c.interval = 1; }},
@@ -66,6 +67,7 @@ TEST(ValidateCheckpoint, RefusesInTheOrderOfTheReference) {
        [&] { c.folder = "checkpoint"; }},
       {"initial_load_in_hf is not supported with a remote initial_load_path: s3://bucket/path",
        [&] { c.initial_load_path = "/absolute"; }},
+      {"checkpoint.load_step must be a step or -1, the newest one, got -7", [&] { c.load_step = -1; }},
   };
   for (const auto& [text, mend] : steps) {
     try {
