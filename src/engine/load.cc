@@ -61,8 +61,9 @@ class Differences {
                                   dims_text(target.shape)));
   }
   void cast(const Catalog::Tensor& saved, const LoadTarget& target) {
-    casts_.push_back(fmt::format("{}: saved {}, wanted {}", printable(saved.name), dtype_name(saved.dtype),
-                                 dtype_name(target.dtype)));
+    (cast_is_supported(saved.dtype, target.dtype) ? lossy_casts_ : unsupported_casts_)
+        .push_back(fmt::format("{}: saved {}, wanted {}", printable(saved.name), dtype_name(saved.dtype),
+                               dtype_name(target.dtype)));
   }
   void box(const LoadTarget& target) {
     boxes_.push_back(
@@ -76,10 +77,11 @@ class Differences {
     };
     add("size mismatch", shapes_);
     add("wanted boxes outside their tensor", boxes_);
-    add("cast would lose information", casts_);
+    add("unsupported cast", unsupported_casts_);
+    add("cast would lose information", lossy_casts_);
     const bool missing = !options.allow_missing && !report.missing.empty();
     const bool unexpected = options.refuse_unexpected && !report.unexpected.empty();
-    if (shapes_.empty() && boxes_.empty() && casts_.empty() && !missing && !unexpected) return;
+    if (parts.empty() && !missing && !unexpected) return;
     add("missing in the checkpoint", printable_all(report.missing));
     add("unexpected in the checkpoint", printable_all(report.unexpected));
     std::string text = "the checkpoint does not fit what is to be loaded: ";
@@ -87,7 +89,12 @@ class Differences {
     if (!shapes_.empty())
       throw with_path(ShapeMismatchError(text, "load with the configuration that saved it"), path);
     if (!boxes_.empty()) throw with_path(ValueError(text), path);
-    if (!casts_.empty()) throw with_path(ValueError(text, "allow lossy casts", ErrorCode::kLossyCast), path);
+    if (!unsupported_casts_.empty()) {
+      const char* hint = "only floating-point tensors are cast; save these in the dtype that is wanted";
+      throw with_path(ValueError(text, hint, ErrorCode::kUnsupported), path);
+    }
+    if (!lossy_casts_.empty())
+      throw with_path(ValueError(text, "allow lossy casts", ErrorCode::kLossyCast), path);
     throw with_path(MissingKeyError(text, "allow missing entries to keep their initial values"), path);
   }
 
@@ -101,7 +108,7 @@ class Differences {
     for (std::string& name : names) name = printable(name);
     return names;
   }
-  std::vector<std::string> shapes_, casts_, boxes_;
+  std::vector<std::string> shapes_, boxes_, unsupported_casts_, lossy_casts_;
 };
 
 void add_pieces(const Catalog& catalog, const LoadTarget& target, int64_t target_index, int64_t tensor,

@@ -155,6 +155,30 @@ TEST_F(LoadTest, RefusesLossyCastsWhenAsked) {
   }
 }
 
+TEST_F(LoadTest, SaysWhichCastsItDoesNotKnow) {
+  MemoryCheckpoint memory;
+  memory.tensor("counts", DType::kInt32, Dims{2}, std::vector<int32_t>{1, 2});
+  const auto checkpoint = memory.open();
+  int64_t counts[2] = {-1, -1};
+  float figures[2] = {-1, -1};
+  const auto load_as = [&](DType dtype, void* bytes) -> std::string {
+    try {
+      load(checkpoint, {{"counts", dtype, {2}, Box::whole(Dims{2}), static_cast<std::byte*>(bytes), {}}});
+    } catch (const ValueError& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+      EXPECT_EQ(error.path(), checkpoint->path());
+      return error.what();
+    }
+    return "nothing was refused";
+  };
+  EXPECT_THAT(load_as(DType::kInt64, counts),
+              HasSubstr("unsupported cast: counts: saved int32, wanted int64; "
+                        "only floating-point tensors are cast"));
+  EXPECT_THAT(load_as(DType::kFloat32, figures), HasSubstr("counts: saved int32, wanted float32"));
+  EXPECT_EQ(counts[0], -1);
+  EXPECT_EQ(figures[0], -1);
+}
+
 TEST_F(LoadTest, RefusesStridesThatAreNotOneADimension) {
   const auto checkpoint = saved(where_, Dims{4, 2}, {4});
   std::vector<float> memory(8, -1);

@@ -21,7 +21,7 @@ namespace milepost {
 // Memory that wants a box of a tensor.
 struct LoadTarget {
   std::string name;
-  DType dtype;  // of the memory; another than the stored one is cast as torch does
+  DType dtype;  // of the memory; where another floating-point one is stored, it is cast as torch does
   Dims shape;   // of the whole tensor, must equal the stored one
   Box box;      // which part of it
   std::byte* data = nullptr;
@@ -45,9 +45,9 @@ struct LoadReport {
 // Before any byte is moved, all differences are collected and thrown as one error: ShapeMismatchError when
 // any shape differs ("emb: saved [4, 2], wanted [6, 2]"), else MissingKeyError, each with the complete list
 // of missing, unexpected and mismatched names. A missing data file is kMissingFile with the tensor and box
-// that need it. ValueError (key): strides that are not one a dimension, or a part of a tensor of 6-bit
-// elements, which are loaded whole and row-major. After an error while bytes move, the targets hold
-// unspecified bytes.
+// that need it. ValueError kUnsupported: a cast from or to a dtype of another kind than floating point.
+// ValueError (key): strides that are not one a dimension, or a part of a tensor of 6-bit elements, which are
+// loaded whole and row-major. After an error while bytes move, the targets hold unspecified bytes.
 LoadReport load(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<LoadTarget>& targets,
                 const LoadOptions& options = {});
 
