@@ -1,5 +1,5 @@
 // A load is: match every target with the catalog and report all differences at once; cut the targets into
-// pieces; order the pieces by where their bytes lie; read them in parallel.
+// pieces; order the pieces by where their bytes lie (the plan); read them in parallel.
 #include "milepost/engine/load.h"
 
 #include <fmt/format.h>
@@ -20,14 +20,7 @@ namespace {
 constexpr int64_t kPieceBytes = 4 << 20;  // of the stored dtype
 constexpr int64_t kTaskBytes = 1 << 20;   // small pieces are handed out together up to this size
 
-// A linear range of elements of a target's box; [0, -1) for a target that is not row-major, which is read
-// whole.
-struct Piece {
-  int64_t target, tensor;
-  int64_t begin, end;  // elements
-  uint32_t file;
-  int64_t offset;  // of the first chunk's item, for ordering
-};
+using Piece = LoadPlan::Piece;
 
 bool is_row_major(const LoadTarget& target) {
   if (target.strides.empty()) return true;
@@ -135,83 +128,6 @@ void add_pieces(const Catalog& catalog, const LoadTarget& target, int64_t target
   }
 }
 
-// Consecutive small pieces become one task: returns where each task starts in `pieces`, and the end.
-std::vector<size_t> group(const std::vector<Piece>& pieces, const Catalog& catalog) {
-  std::vector<size_t> starts;
-  int64_t bytes = kTaskBytes;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const DType dtype = catalog.tensors()[static_cast<size_t>(pieces[i].tensor)].dtype;
-    const int64_t size = pieces[i].end < 0
-                             ? kTaskBytes
-                             : (pieces[i].end - pieces[i].begin) * std::max<int64_t>(1, dtype_size(dtype));
-    if (bytes + size > kTaskBytes) {
-      starts.push_back(i);
-      bytes = 0;
-    }
-    bytes += size;
-  }
-  starts.push_back(pieces.size());
-  return starts;
-}
-
-class Worker {
- public:
-  explicit Worker(const std::shared_ptr<const Checkpoint>& checkpoint) : reader_(checkpoint) {}
-
-  // Returns the stored bytes that it was about.
-  int64_t read(const LoadTarget& target, const Piece& piece) {
-    const DType stored = reader_.checkpoint().catalog().tensors()[static_cast<size_t>(piece.tensor)].dtype;
-    const int64_t size = is_sub_byte(stored) ? 1 : dtype_size(stored);
-    if (piece.end < 0) {
-      read_strided(target, piece.tensor, stored);
-      return target.box.num_elements() * size;
-    }
-    if (stored == target.dtype) {
-      reader_.read_linear(piece.tensor, target.box, piece.begin * size, piece.end * size,
-                          target.data + piece.begin * size);
-      return (piece.end - piece.begin) * size;
-    }
-    if (scratch_.size() == 0) scratch_ = AlignedBuffer(kPieceBytes);
-    reader_.read_linear(piece.tensor, target.box, piece.begin * size, piece.end * size, scratch_.data());
-    cast(target.data + piece.begin * dtype_size(target.dtype), target.dtype, scratch_.data(), stored,
-         piece.end - piece.begin);
-    return (piece.end - piece.begin) * size;
-  }
-
-  int64_t bytes_read() const { return reader_.bytes_read(); }
-
- private:
-  void read_strided(const LoadTarget& target, int64_t tensor, DType stored) {
-    const int64_t size = dtype_size(stored), out_size = dtype_size(target.dtype);
-    Dims strides = target.strides;
-    for (int64_t& stride : strides) stride *= out_size;
-    if (stored == target.dtype) return reader_.read(tensor, target.box, target.data, strides);
-    // A cast into strided memory: pieces of the box are read dense, cast, and placed.
-    const int64_t at_once = kPieceBytes / (size + out_size), total = target.box.num_elements();
-    if (scratch_.size() == 0) scratch_ = AlignedBuffer(kPieceBytes);
-    std::byte* made = scratch_.data() + at_once * size;
-    std::vector<Box> boxes;
-    for (int64_t begin = 0; begin < total; begin += at_once) {
-      split_linear_range(target.box.sizes, begin, std::min(total, begin + at_once), &boxes);
-      const std::byte* next = made;
-      const int64_t count = std::min(total, begin + at_once) - begin;
-      reader_.read_linear(tensor, target.box, begin * size, (begin + count) * size, scratch_.data());
-      cast(made, target.dtype, scratch_.data(), stored, count);
-      for (const Box& box : boxes) {
-        int64_t place = 0;
-        for (size_t d = 0; d < box.offsets.size(); ++d) place += box.offsets[d] * strides[d];
-        Dims dense = row_major_strides(box.sizes);
-        for (int64_t& stride : dense) stride *= out_size;
-        copy_strided(target.data + place, strides, next, dense, box.sizes, out_size);
-        next += box.num_elements() * out_size;
-      }
-    }
-  }
-
-  TensorReader reader_;
-  AlignedBuffer scratch_;
-};
-
 // Throws for what would write outside the caller's memory.
 void require_usable(const Catalog::Tensor& saved, const LoadTarget& target) {
   const bool dense = is_row_major(target);
@@ -266,23 +182,128 @@ std::vector<Piece> match(const Checkpoint& checkpoint, const std::vector<LoadTar
 
 }  // namespace
 
-LoadReport load(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<LoadTarget>& targets,
-                const LoadOptions& options) {
-  LoadReport report;
-  const std::vector<Piece> pieces = match(*checkpoint, targets, options, report);
-  expect_bytes(options.progress, report.bytes_wanted);
-  const std::vector<size_t> starts = group(pieces, checkpoint->catalog());
-  ThreadPool pool(options.num_threads > 0 ? options.num_threads : default_num_threads());
-  std::vector<std::unique_ptr<Worker>> workers(static_cast<size_t>(pool.num_threads()));
-  pool.run(static_cast<int64_t>(starts.size()) - 1, [&](int64_t task, int index) {
-    auto& worker = workers[static_cast<size_t>(index)];
-    if (worker == nullptr) worker = std::make_unique<Worker>(checkpoint);
+class LoadPlan::Worker {
+ public:
+  explicit Worker(const std::shared_ptr<const Checkpoint>& checkpoint) : reader_(checkpoint) {}
+
+  // Returns the stored bytes that it was about.
+  int64_t read(const LoadTarget& target, const Piece& piece, const Read& what) {
+    const DType stored = reader_.checkpoint().catalog().tensors()[static_cast<size_t>(piece.tensor)].dtype;
+    const int64_t size = is_sub_byte(stored) ? 1 : dtype_size(stored);
+    if (piece.end < 0) {
+      read_strided(target, piece.tensor, stored);
+      return target.box.num_elements() * size;
+    }
+    const int64_t out_size = is_sub_byte(target.dtype) ? 1 : dtype_size(target.dtype);
+    std::byte* const into = what.into != nullptr ? what.into : target.data + what.begin * out_size;
+    const int64_t count = what.end - what.begin;
+    const bool is_cast = stored != target.dtype;
+    if (is_cast && scratch_.size() == 0) scratch_ = AlignedBuffer(kPieceBytes);
+    std::byte* const read_into = is_cast ? scratch_.data() : into;
+    reader_.read_linear(piece.tensor, target.box, what.begin * size, what.end * size, read_into);
+    if (is_cast) cast(into, target.dtype, scratch_.data(), stored, count);
+    return count * size;
+  }
+
+  int64_t bytes_read() const { return reader_.bytes_read(); }
+
+ private:
+  void read_strided(const LoadTarget& target, int64_t tensor, DType stored) {
+    const int64_t size = dtype_size(stored), out_size = dtype_size(target.dtype);
+    Dims strides = target.strides;
+    for (int64_t& stride : strides) stride *= out_size;
+    if (stored == target.dtype) return reader_.read(tensor, target.box, target.data, strides);
+    // A cast into strided memory: pieces of the box are read dense, cast, and placed.
+    const int64_t at_once = kPieceBytes / (size + out_size), total = target.box.num_elements();
+    if (scratch_.size() == 0) scratch_ = AlignedBuffer(kPieceBytes);
+    std::byte* made = scratch_.data() + at_once * size;
+    std::vector<Box> boxes;
+    for (int64_t begin = 0; begin < total; begin += at_once) {
+      split_linear_range(target.box.sizes, begin, std::min(total, begin + at_once), &boxes);
+      const std::byte* next = made;
+      const int64_t count = std::min(total, begin + at_once) - begin;
+      reader_.read_linear(tensor, target.box, begin * size, (begin + count) * size, scratch_.data());
+      cast(made, target.dtype, scratch_.data(), stored, count);
+      for (const Box& box : boxes) {
+        int64_t place = 0;
+        for (size_t d = 0; d < box.offsets.size(); ++d) place += box.offsets[d] * strides[d];
+        Dims dense = row_major_strides(box.sizes);
+        for (int64_t& stride : dense) stride *= out_size;
+        copy_strided(target.data + place, strides, next, dense, box.sizes, out_size);
+        next += box.num_elements() * out_size;
+      }
+    }
+  }
+
+  TensorReader reader_;
+  AlignedBuffer scratch_;
+};
+
+LoadPlan::LoadPlan(std::shared_ptr<const Checkpoint> checkpoint, std::vector<LoadTarget> targets,
+                   const LoadOptions& options)
+    : checkpoint_(std::move(checkpoint)),
+      targets_(std::move(targets)),
+      pieces_(match(*checkpoint_, targets_, options, report_)),
+      progress_(options.progress),
+      num_threads_(options.num_threads > 0 ? options.num_threads : default_num_threads()) {
+  expect_bytes(progress_, report_.bytes_wanted);
+}
+
+LoadPlan::~LoadPlan() = default;
+LoadPlan::LoadPlan(LoadPlan&&) noexcept = default;
+
+int64_t LoadPlan::stored_size(const Piece& piece) const {
+  const DType dtype = checkpoint_->catalog().tensors()[static_cast<size_t>(piece.tensor)].dtype;
+  return is_sub_byte(dtype) ? 1 : dtype_size(dtype);
+}
+
+int64_t LoadPlan::memory_size(const Piece& piece) const {
+  const DType dtype = targets_[static_cast<size_t>(piece.target)].dtype;
+  return is_sub_byte(dtype) ? 1 : dtype_size(dtype);
+}
+
+void LoadPlan::read(std::span<const Read> reads) {
+  // Consecutive small pieces are one task.
+  std::vector<size_t> starts;
+  int64_t bytes = kTaskBytes;
+  for (size_t i = 0; i < reads.size(); ++i) {
+    const Piece& piece = pieces_[reads[i].piece];
+    const int64_t size = piece.end < 0 ? kTaskBytes : (reads[i].end - reads[i].begin) * stored_size(piece);
+    if (bytes + size > kTaskBytes) {
+      starts.push_back(i);
+      bytes = 0;
+    }
+    bytes += size;
+  }
+  starts.push_back(reads.size());
+  const auto num_tasks = static_cast<int64_t>(starts.size()) - 1;
+  ThreadPool pool(static_cast<int>(std::min<int64_t>(num_threads_, std::max<int64_t>(1, num_tasks))));
+  workers_.resize(std::max(workers_.size(), static_cast<size_t>(pool.num_threads())));
+  pool.run(num_tasks, [&](int64_t task, int index) {
+    auto& worker = workers_[static_cast<size_t>(index)];
+    if (worker == nullptr) worker = std::make_unique<Worker>(checkpoint_);
     for (size_t i = starts[static_cast<size_t>(task)]; i < starts[static_cast<size_t>(task) + 1]; ++i) {
-      advance(options.progress, worker->read(targets[static_cast<size_t>(pieces[i].target)], pieces[i]));
+      const Piece& piece = pieces_[reads[i].piece];
+      advance(progress_, worker->read(targets_[static_cast<size_t>(piece.target)], piece, reads[i]));
     }
   });
-  for (const auto& worker : workers) report.bytes_read += worker == nullptr ? 0 : worker->bytes_read();
+}
+
+LoadReport LoadPlan::report() const {
+  LoadReport report = report_;
+  for (const auto& worker : workers_) report.bytes_read += worker == nullptr ? 0 : worker->bytes_read();
   return report;
+}
+
+LoadReport load(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<LoadTarget>& targets,
+                const LoadOptions& options) {
+  LoadPlan plan(checkpoint, targets, options);
+  std::vector<LoadPlan::Read> all;
+  for (size_t i = 0; i < plan.pieces().size(); ++i) {
+    all.push_back({i, plan.pieces()[i].begin, plan.pieces()[i].end});
+  }
+  plan.read(all);
+  return plan.report();
 }
 
 }  // namespace milepost
