@@ -1,0 +1,32 @@
+// What one rank did, told to all of them: an error anywhere is an error everywhere, so that none goes on.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "train/parallel/process_groups.h"
+
+namespace milepost::train {
+
+// Threads: the one that issues the job's collectives; all ranks make the same calls in the same order.
+class Together {
+ public:
+  // Null: one process.
+  explicit Together(ProcessGroups* groups) : group_(groups == nullptr ? nullptr : &groups->group("world")) {}
+
+  bool is_first() const { return group_ == nullptr || group_->index() == 0; }
+  // Results of `work` of all ranks, in order. `work` itself must not wait for other ranks, unless it does so
+  // on all of them whatever fails. Throws what this rank's threw, else a CommunicationError with the first
+  // one's text.
+  std::vector<std::string> gather(const std::function<std::string()>& work) const;
+  // The same without results.
+  void all(const std::function<void()>& work) const;
+  // `work` on the first rank alone; its result, everywhere.
+  std::string first(const std::function<std::string()>& work) const;
+
+ private:
+  Group* group_;
+};
+
+}  // namespace milepost::train
