@@ -1,11 +1,13 @@
 #include "milepost/manager/start.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "milepost/base/error.h"
 #include "milepost/config/registry.h"
+#include "milepost/engine/ema.h"
 
 namespace milepost::manager {
 namespace {
@@ -23,21 +25,39 @@ std::vector<Message> explain_passed_over(const Survey& found) {
   return messages;
 }
 
-// Not an error: what an interrupted save of a foreign writer left.
-bool has_complete(const std::vector<Step>& steps) {
+bool any_is_damaged(const std::vector<Step>& steps) {
   return std::any_of(steps.begin(), steps.end(),
-                     [](const Step& step) { return step.kind != Step::Kind::kIncomplete; });
+                     [](const Step& step) { return step.kind == Step::Kind::kDamaged; });
+}
+
+bool all_are_damaged(const std::vector<Step>& steps) {
+  return std::all_of(steps.begin(), steps.end(),
+                     [](const Step& step) { return step.kind == Step::Kind::kDamaged; });
 }
 
 [[noreturn]] void refuse_unresumable(const std::string& folder, const Survey& found) {
   std::string text = "no checkpoint here can be resumed from:";
   for (const Step& step : found.passed_over) text += fmt::format("\n  step-{}: {}", step.number, step.why);
-  ValueError error(text,
-                   "to start from such weights, name the step's folder with --checkpoint.initial-load-path "
-                   "and give a new folder; or leave the absent parts out with "
-                   "--checkpoint.exclude-from-loading");
+  std::vector<const char*> hints;
+  if (any_is_damaged(found.passed_over)) {
+    hints.push_back(
+        "restore the damaged files from a copy; or, to begin without these steps, remove their folders or "
+        "give another one with --checkpoint.folder");
+  }
+  if (!all_are_damaged(found.passed_over)) {
+    hints.push_back(
+        "to start from the weights of a whole step, name its folder with --checkpoint.initial-load-path and "
+        "give a new folder; or leave the absent parts out with --checkpoint.exclude-from-loading");
+  }
+  ValueError error(text, fmt::format("{}", fmt::join(hints, "; ")));
   error.set_path(folder);
   throw error;
+}
+
+// Whether a run that began anew would do so beside, and in time over, what is worth more than its own start.
+// An initial path says that the weights of a finished run are not wanted, not that lost work is not.
+bool is_in_the_way(const std::vector<Step>& passed_over, bool has_initial) {
+  return has_initial ? any_is_damaged(passed_over) : !passed_over.empty();
 }
 
 Start own_step(const config::Checkpoint& options, const std::string& folder, int64_t step) {
@@ -86,18 +106,22 @@ Start initial_load(const config::Checkpoint& options, const std::string& hf_asse
 }  // namespace
 
 std::vector<std::string> parts_to_load(const config::Checkpoint& options) {
-  const auto& excluded = options.exclude_from_loading;
   std::vector<std::string> parts;
   for (std::string_view part : kStateParts) {
-    if (std::find(excluded.begin(), excluded.end(), part) == excluded.end()) parts.emplace_back(part);
+    if (!is_excluded(options, part)) parts.emplace_back(part);
   }
   return parts;
+}
+
+bool is_excluded(const config::Checkpoint& options, std::string_view part) {
+  const auto& excluded = options.exclude_from_loading;
+  return std::find(excluded.begin(), excluded.end(), part) != excluded.end();
 }
 
 void check_excluded(const config::Checkpoint& options) {
   for (const std::string& name : options.exclude_from_loading) {
     const auto* const end = std::end(kStateParts);
-    if (name != "model" && std::find(std::begin(kStateParts), end, name) == end) {
+    if (name != "model" && name != kEmaPart && std::find(std::begin(kStateParts), end, name) == end) {
       throw ValueError(fmt::format("{} not found in state_dict.", printable(name)));
     }
   }
@@ -118,7 +142,7 @@ Start choose_start(const config::Checkpoint& options, const std::string& folder,
   std::vector<Message> messages = explain_passed_over(found);
   const bool has_initial =
       (options.initial_load_path && !options.initial_load_path->empty()) || options.initial_load_in_hf;
-  if (!found.newest && !has_initial && has_complete(found.passed_over)) refuse_unresumable(folder, found);
+  if (!found.newest && is_in_the_way(found.passed_over, has_initial)) refuse_unresumable(folder, found);
   Start start =
       found.newest ? own_step(options, folder, found.newest->number) : initial_load(options, hf_assets_path);
   start.messages.insert(start.messages.begin(), messages.begin(), messages.end());

@@ -9,8 +9,10 @@
 namespace milepost::manager {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Kind = Step::Kind;
 using Source = Start::Source;
 
@@ -104,21 +106,42 @@ TEST(Start, SaysWhyNewerStepsAreNotTaken) {
   EXPECT_EQ(start.messages[0].text, "step-30 is not resumed from: it holds no optimizer");
 }
 
+std::string refusal_of(const config::Checkpoint& options, const Survey& found) {
+  try {
+    start_of(options, -1, found);
+  } catch (const ValueError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
 TEST(Start, DoesNotBeginAnewBesideFinishedWork) {
   Survey found;
   found.folder_exists = true;
   found.passed_over = {{30, Kind::kModelOnly, "it holds no optimizer"}};
-  try {
-    start_of({}, -1, found);
-    FAIL();
-  } catch (const ValueError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("step-30: it holds no optimizer"));
-  }
+  const std::string text = refusal_of({}, found);
+  EXPECT_THAT(text, HasSubstr("step-30: it holds no optimizer"));
+  EXPECT_THAT(text, AllOf(HasSubstr("--checkpoint.exclude-from-loading"), Not(HasSubstr("damaged"))));
   config::Checkpoint options;
   options.initial_load_path = "/weights";
   EXPECT_EQ(start_of(options, -1, found).source, Source::kInitialPath);
-  found.passed_over[0].kind = Kind::kIncomplete;
-  EXPECT_EQ(start_of({}, -1, found).source, Source::kFresh);
+}
+
+TEST(Start, DoesNotBeginAnewOverDamagedSteps) {
+  Survey found;
+  found.folder_exists = true;
+  found.passed_over = {{20, Kind::kDamaged, "its file a is missing"}, {10, Kind::kDamaged, "it is short"}};
+  config::Checkpoint with_initial;
+  with_initial.initial_load_path = "/weights";
+  for (const config::Checkpoint& options : {config::Checkpoint{}, with_initial}) {
+    const std::string text = refusal_of(options, found);
+    EXPECT_THAT(text, HasSubstr("/run/checkpoint: no checkpoint here can be resumed from:\n"
+                                "  step-20: its file a is missing\n  step-10: it is short"));
+    EXPECT_THAT(text, AllOf(HasSubstr("restore the damaged files"), HasSubstr("--checkpoint.folder")));
+    EXPECT_THAT(text, Not(HasSubstr("--checkpoint.exclude-from-loading")));
+  }
+  found.newest = Step{5, Kind::kFull, ""};
+  EXPECT_EQ(start_of({}, -1, found).step, 5);
 }
 
 TEST(Start, MustBeAFolder) {
@@ -135,7 +158,7 @@ TEST(Start, MustBeAFolder) {
 
 TEST(Start, ExcludedPartsAreNotLoaded) {
   config::Checkpoint options;
-  options.exclude_from_loading = {"lr_scheduler", "dataloader"};
+  options.exclude_from_loading = {"lr_scheduler", "dataloader", "ema_optimizer"};
   EXPECT_NO_THROW(check_excluded(options));
   EXPECT_THAT(parts_to_load(options), ElementsAre("optimizer", "train_state"));
   for (const char* name : {"data_loader", ""}) {

@@ -119,7 +119,7 @@ Step classify_step(const StorageLocation& folder, int64_t number, const std::vec
     step.kind = absent.empty() ? Step::Kind::kFull : Step::Kind::kModelOnly;
     if (!absent.empty()) step.why = "it holds " + absent;
   } catch (const FormatError& error) {
-    step.kind = Step::Kind::kIncomplete;
+    step.kind = Step::Kind::kDamaged;
     step.why = fmt::format("it is not complete: {}", error.summary());
   }
   return step;

@@ -90,7 +90,7 @@ TEST(Steps, DamagedOnesAreNotResumed) {
   const Survey found = survey_steps(steps.where, kAllParts);
   EXPECT_EQ(found.newest->number, 5);
   ASSERT_EQ(found.passed_over.size(), 3);
-  for (const Step& step : found.passed_over) EXPECT_EQ(step.kind, Kind::kIncomplete) << step.number;
+  for (const Step& step : found.passed_over) EXPECT_EQ(step.kind, Kind::kDamaged) << step.number;
   EXPECT_THAT(found.passed_over[0].why, HasSubstr("__0_0.distcp has 5 bytes"));
   EXPECT_THAT(found.passed_over[1].why, HasSubstr("__0_0.distcp is missing"));
 }

@@ -203,6 +203,13 @@ def test_names_that_only_look_like_steps_and_debris_are_passed_over(tmp_path):
     log = train(tmp_path, "--training.steps", 6)
     assert "checkpoint/step-5." in log and "step-9 is not resumed from: it is not complete" in log
     assert not (tmp_path / "checkpoint/.milepost-staging-00112233").exists()
+    # Without the good one there is nothing to go on from, and the run does not begin anew over the damaged one.
+    for step in (5, 6):
+        shutil.rmtree(tmp_path / f"checkpoint/step-{step}")
+    before = sorted(path.name for path in (tmp_path / "checkpoint").iterdir())
+    log = train(tmp_path, "--training.steps", 1, status=FAILED)
+    assert "no checkpoint here can be resumed from:\n  step-9: it is not complete" in log and "restore the damaged files" in log
+    assert sorted(path.name for path in (tmp_path / "checkpoint").iterdir()) == before
 
 
 @pytest.mark.parametrize("flags, words", [

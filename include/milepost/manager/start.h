@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "milepost/config/trainer.h"
@@ -26,16 +27,19 @@ struct Start {
   std::vector<Message> messages;  // for the log, before anything is loaded
 };
 
-// Those of kStateParts that a full load takes: all but exclude_from_loading.
+// Those of kStateParts that a full load takes: all but exclude_from_loading. The moving average is none of
+// them: a checkpoint without one is resumed as well.
 std::vector<std::string> parts_to_load(const config::Checkpoint& options);
+bool is_excluded(const config::Checkpoint& options, std::string_view part);
 // Throws ValueError for an excluded name that is no part of the state ("X not found in state_dict.").
 // TorchTitan asks at full loads only.
 void check_excluded(const config::Checkpoint& options);
 
 // `load_step`: -1 for the newest, else exactly that one. Throws StorageError kNotFound for a step of an
-// absent folder; ValueError when the folder holds complete checkpoints but none to go on from, and no initial
-// path is given: a new run would then start beside them unnoticed. LaunchError "AssertionError" for options
-// that config::validate refuses as well.
+// absent folder; ValueError, which names every step and what is wrong with it, when the folder holds steps
+// but none to go on from and a new run would begin over them unnoticed: damaged ones, and, unless an initial
+// path is given, those without a training state. LaunchError "AssertionError" for options that
+// config::validate refuses as well.
 Start choose_start(const config::Checkpoint& options, const std::string& folder,
                    const std::string& hf_assets_path, int64_t load_step, const Survey& found);
 

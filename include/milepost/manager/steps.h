@@ -1,8 +1,9 @@
 // Steps: the checkpoints that lie in a run's folder, and which of them training can go on from.
 //
 // A step is a folder named exactly `step-N`, N in decimal without leading zeros; "old-step-7", "step-7.tmp"
-// and files are none. It is complete when its index can be read and every data file that the index names is
-// there in full length. Only indexes are read.
+// and files are none. Writers publish the index last, so that a folder without one is what an interrupted
+// save left, and no step. A step is complete when its index can be read and every data file that the index
+// names is there in full length; otherwise something damaged it after its save. Only indexes are read.
 //
 // Threads: any; nothing is kept between calls. What else happens in the folder meanwhile may or may not show.
 #pragma once
@@ -33,10 +34,10 @@ struct Step {
     kFull,         // the model and all parts that were asked for
     kModelOnly,    // the model, but not all of them
     kHuggingFace,  // safetensors
-    kIncomplete,   // files are missing or cut short, or the index cannot be read
+    kDamaged,      // files are missing or cut short, or the index cannot be read
   };
   int64_t number = 0;
-  Kind kind = Kind::kIncomplete;
+  Kind kind = Kind::kDamaged;
   std::string why;  // why it is not kFull, for people: "it holds no optimizer and no train_state"
 };
 
