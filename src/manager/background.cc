@@ -1,0 +1,38 @@
+#include "milepost/manager/background.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <utility>
+
+namespace milepost::manager {
+
+Background::~Background() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void Background::start(std::function<void()> work) {
+  is_running_ = true;
+  thread_ = std::thread([this, work = std::move(work)] {
+    try {
+      work();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    is_running_ = false;
+  });
+}
+
+void Background::wait() {
+  if (thread_.joinable()) thread_.join();
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void Background::check() {
+  if (!is_running_) wait();
+}
+
+// On Linux a priority is a thread's own.
+void lower_priority() { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10); }
+
+}  // namespace milepost::manager
