@@ -31,14 +31,23 @@ def main(arguments=None):
                         help=f"the original model's folder: its index and tokenizer, if it is there [llama3 8B: {DEFAULT_ASSETS}]")
     parser.add_argument("--export_dtype", choices=("float32", "float16", "bfloat16"), default="float32", help="[%(default)s]")
     parser.add_argument("--read_threads", type=int, metavar="N", help="the tool's --threads")
-    parser.add_argument("--ema_output", metavar="DIR", help="refused: EMA weights are not exported yet")
+    parser.add_argument("--ema_output", metavar="DIR", help="write the moving averages of the weights here, too")
+    parser.add_argument("--ema_key", metavar="COPY", help="which of several averages, such as decay_0p999")
     options, folders, rest = launcher.parse(parser, arguments)
-    if options.ema_output is not None:
-        launcher.stop(launcher.USAGE, "--ema_output: EMA weights are not exported yet. Nothing was written; leave it out for the model's own weights")
+    if options.ema_key is not None and options.ema_output is None:
+        parser.error("--ema_key says which averages --ema_output gets")
     model = launcher.model_words(options)
     threads = [] if options.read_threads is None else ["--threads", str(options.read_threads)]
     like = like_words(options.hf_assets_path, model)
-    launcher.run_tool("export", *folders, *model, *launcher.mtp_words(rest), "--dtype", options.export_dtype, *like, *threads, *rest)
+    words = [*model, *launcher.mtp_words(rest), "--dtype", options.export_dtype, *like, *threads, *rest]
+    if options.ema_output is None:
+        launcher.run_tool("export", *folders, *words)
+    launcher.run_tool_first("export", *folders, *words)
+    if not launcher.holds_average(folders[0]):
+        print(f"Warning: {folders[0]} holds no moving averages of weights, so --ema_output is skipped", file=sys.stderr)
+        return
+    key = [] if options.ema_key is None else ["--ema-key", options.ema_key]
+    launcher.run_tool("export", folders[0], options.ema_output, "--ema", *key, *words)
 
 
 if __name__ == "__main__":

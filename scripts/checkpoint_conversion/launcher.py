@@ -3,8 +3,10 @@
 The folders come first or through --ckpt_path and --output_path; options that the scripts do not know go to the tool as they are.
 """
 import argparse
+import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -49,6 +51,21 @@ def run_tool(*words):
         os.execv(tool, [tool, *words])
     except OSError as error:
         stop(SYSTEM, f"cannot run {tool}: {error.strerror}")
+
+
+def run_tool_first(*words):
+    """Runs the tool before more is done; where it fails, its exit status becomes the script's."""
+    status = subprocess.run([find_tool(), *words], check=False).returncode
+    if status != 0:
+        sys.exit(status if status > 0 else 128 - status)
+
+
+def holds_average(folder):
+    """Whether the checkpoint holds moving averages of weights."""
+    listed = subprocess.run([find_tool(), "inspect", folder, "--match", "ema*.state.*", "--json"], stdout=subprocess.PIPE, check=False)
+    if listed.returncode != 0:
+        sys.exit(listed.returncode)
+    return bool(json.loads(listed.stdout)["tensors"])
 
 
 def parser(description, folders):

@@ -103,9 +103,25 @@ def test_named_assets_that_are_not_there_are_noted(run):
 
 
 @pytest.mark.parametrize("script", TO_HF)
-def test_ema_export_is_refused(run, script):
-    done, called = run(script, "dcp", "hf", "--ema_output", "ema", status=2)
-    assert called is None and "EMA weights are not exported yet" in done.stderr
+@pytest.mark.parametrize("averages", [[], [{"name": "ema_optimizer.state.w.ema_params"}]])
+def test_averages_are_a_second_export(run, environment, script, averages):
+    tool = Path(environment["MILEPOST"])
+    tool.write_text(f"#!{sys.executable}\nimport json, os, sys\n"
+                    "calls = json.load(open(os.environ['RECORD'])) if os.path.exists(os.environ['RECORD']) else []\n"
+                    "json.dump(calls + [sys.argv[1:]], open(os.environ['RECORD'], 'w'))\n"
+                    f"print(json.dumps({{'tensors': {averages!r}}}))\n")
+    done, called = run(script, "dcp", "hf", "--ema_output", "ema", "--ema_key", "decay_0p9")
+    words = [*LLAMA, "--dtype", "float32"]
+    assert called[:2] == [["export", "dcp", "hf", *words], ["inspect", "dcp", "--match", "ema*.state.*", "--json"]]
+    assert called[2:] == ([["export", "dcp", "ema", "--ema", "--ema-key", "decay_0p9", *words]] if averages else [])
+    assert ("holds no moving averages of weights, so --ema_output is skipped" in done.stderr) == (not averages)
+
+
+@pytest.mark.parametrize("script", TO_HF)
+def test_averages_are_not_exported_after_a_failure(run, environment, script):
+    environment["STATUS"] = "3"
+    _, called = run(script, "dcp", "hf", "--ema_output", "ema", status=3)
+    assert called[1:4] == ["export", "dcp", "hf"]
 
 
 @pytest.mark.parametrize("script", FROM_HF + TO_HF)
@@ -124,7 +140,7 @@ def test_a_wrong_command_line_runs_nothing(run, script, arguments, words):
     assert called is None and words in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--export_dtype", "float64"], ["--read_threads", "many"]])
+@pytest.mark.parametrize("arguments", [["--export_dtype", "float64"], ["--read_threads", "many"], ["--ema_key", "decay_0p9"]])
 def test_to_hf_refuses_other_values(run, arguments):
     _, called = run(TO_HF[0], "dcp", "hf", *arguments, status=2)
     assert called is None
