@@ -1,4 +1,7 @@
-"""Folders of random tiny models with random training settings, and what must come of them: `python random_folders.py OUT SEED...`"""
+"""Folders of random tiny models with random training settings, and what must come of them: `python random_folders.py OUT SEED...`
+
+`--bfloat16` before OUT: the same models, computing in bfloat16.
+"""
 import json
 import math
 import random
@@ -12,6 +15,8 @@ from safetensors.torch import save_file
 
 # Where the gap between a taken and a left expert is below what rounding moves it by, another one may rightly be taken.
 LEAST_MARGIN = {"genuine": 2e-4, "fp32experts": 2e-6}
+# With everything in bfloat16: a score is off by up to 2^-9 of itself for each of a few roundings on its way.
+LEAST_MARGIN_OF_BFLOAT16 = 1e-2
 
 
 def llama3(rng):
@@ -75,6 +80,25 @@ def random_variant(seed):
     return {"name": f"random_{seed}", "model": kind, "seed": seed, "weight_seed": seed, "data_seed": seed, "num_batches": rng.choice([1, 3, 4]),
             "ignored_label_fraction": rng.choice([0.0, 0.1, 0.5]), "arch": arch, "rope": rope,
             "train": training(rng, not arch.get("num_mtp_layers"))}
+
+
+def in_bfloat16(variant):
+    """On few tokens, since each must keep its margin."""
+    train = variant["train"]
+    train |= {"mixed_precision_param": "bfloat16", "seq_len": 9, "local_batch_size": 1,
+              "global_batch_size": train["global_batch_size"] // train["local_batch_size"]}
+    if "loss_chunks" in train:
+        train["loss_chunks"] = 3
+    return variant | {"name": f"{variant['name']}_bfloat16"}
+
+
+def is_bfloat16(variant):
+    return variant["train"].get("mixed_precision_param") == "bfloat16"
+
+
+def kinds(variant):
+    """The experts' dtype is a matter of its own only where the rest is in float32."""
+    return ("genuine",) if variant["model"] == "llama3" or is_bfloat16(variant) else tuple(KINDS)
 
 
 def shapes(variant):
@@ -179,8 +203,9 @@ def write_folder(folder, variant, num_tries=40):
     for _ in range(num_tries):
         save_file(random_batches(variant), folder / "batches.safetensors")
         (folder / "variant.json").write_text(json.dumps(variant, indent=1))
-        if all(least_margin(compute(folder, kind)[0], kind) > margin for kind, margin in LEAST_MARGIN.items()):
-            write_expected(folder, KINDS if variant["model"] == "deepseek_v3" else ("genuine",))
+        least = {"genuine": LEAST_MARGIN_OF_BFLOAT16} if is_bfloat16(variant) else LEAST_MARGIN
+        if all(least_margin(compute(folder, kind)[0], kind) > margin for kind, margin in least.items()):
+            write_expected(folder, kinds(variant))
             return folder
         variant["data_seed"] += 1000
     raise RuntimeError(f"{variant['name']}: every choice of data has close calls")
@@ -188,5 +213,9 @@ def write_folder(folder, variant, num_tries=40):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for seed in map(int, sys.argv[2:]):
-        write_folder(Path(sys.argv[1]) / f"random_{seed}", random_variant(seed))
+    arguments = sys.argv[1:]
+    change = in_bfloat16 if arguments[0] == "--bfloat16" else (lambda variant: variant)
+    out, *seeds = arguments[arguments[0] == "--bfloat16":]
+    for seed in map(int, seeds):
+        variant = change(random_variant(seed))
+        write_folder(Path(out) / variant["name"], variant)
