@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "milepost/base/error.h"
+#include "milepost/config/bundled.h"
 #include "milepost/config/command_line.h"
 #include "milepost/config/config_file.h"
 #include "train/run/config_files.h"
@@ -39,7 +40,7 @@ void print(std::FILE* stream, const std::string& text) {
 }
 
 void check_assets(const std::string& path) {
-  if (!std::filesystem::exists(find_bundled(path))) {
+  if (!std::filesystem::exists(config::find_bundled(path))) {
     log_warning(fmt::format("HF assets path {} does not exist!", path));
   } else if (path.ends_with("tokenizer.model")) {
     throw config::LaunchError(

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "milepost/base/error.h"
+#include "milepost/config/bundled.h"
 #include "milepost/manager/policy.h"
 #include "milepost/manager/steps.h"
 #include "milepost/text/tokenizer.h"
@@ -30,7 +31,7 @@ std::string folder_of_weights(const config::Trainer& config) {
   if (const auto newest = manager::survey_steps(own, {}).newest) {
     return manager::step_path(own.path, newest->number);
   }
-  const std::string assets = find_bundled(config.hf_assets_path);
+  const std::string assets = config::find_bundled(config.hf_assets_path);
   try {
     if (Checkpoint::open(assets)->format() == CheckpointFormat::kSafetensors) return assets;
   } catch (const Error&) {  // no weights there: said below
@@ -104,7 +105,7 @@ int32_t choose(const at::Tensor& logits_V, double temperature) {
 std::string generate(const config::Trainer& config, const std::string& prompt) try {
   const config::Generation& options = config.generation;
   check_options(options);
-  const auto tokenizer = text::Tokenizer::load(find_bundled(config.hf_assets_path));
+  const auto tokenizer = text::Tokenizer::load(config::find_bundled(config.hf_assets_path));
   std::vector<int32_t> ids = encode(tokenizer, prompt);
   check_fits(ids, config);
   const at::NoGradGuard no_grad;

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
 
 #include "milepost/base/error.h"
+#include "milepost/config/bundled.h"
 #include "milepost/data/loader.h"
 #include "milepost/text/tokenizer.h"
 #include "train/run/log.h"
@@ -20,7 +19,7 @@ std::string dataset_path(const std::string& dataset, const std::optional<std::st
   if (path) return *path;
   if (dataset != kBundledDataset) return {};
   const std::string bundled(kBundledDatasetPath);
-  const std::string found = find_bundled(bundled);
+  const std::string found = config::find_bundled(bundled);
   return found == bundled ? std::string() : found;
 }
 
@@ -54,7 +53,7 @@ data::LoaderOptions loader_options(const config::Trainer& trainer, const config:
 
 std::unique_ptr<data::Prefetcher> open_data(const config::Trainer& trainer, const config::Dataloader& section,
                                             const DataRank& rank) {
-  const auto tokenizer = text::Tokenizer::load(find_bundled(trainer.hf_assets_path));
+  const auto tokenizer = text::Tokenizer::load(config::find_bundled(trainer.hf_assets_path));
   for (const std::string& warning : tokenizer->warnings()) log_warning(warning);
   auto loader = data::Loader::open(posix_storage(), loader_options(trainer, section, rank),
                                    data::document_encoder(tokenizer));
@@ -63,13 +62,6 @@ std::unique_ptr<data::Prefetcher> open_data(const config::Trainer& trainer, cons
 }
 
 }  // namespace
-
-std::string find_bundled(const std::string& path) {
-  const char* root = std::getenv("MILEPOST_ROOT");
-  if (root == nullptr || std::filesystem::exists(path)) return path;
-  const std::filesystem::path below = std::filesystem::path(root) / path;
-  return std::filesystem::exists(below) ? below.lexically_normal().string() : path;
-}
 
 DataRank data_rank(const DeviceMesh& mesh) { return {mesh.coordinate("batch"), mesh.size("batch")}; }
 

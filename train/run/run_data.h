@@ -17,10 +17,6 @@ struct DataRank {
 };
 DataRank data_rank(const DeviceMesh& mesh);
 
-// `path` as it is, or below the folder of MILEPOST_ROOT where it exists only there: folders that come with
-// Milepost are found from any working directory.
-std::string find_bundled(const std::string& path);
-
 // Tokenizer and loader of the training data, with a thread that reads ahead. Throws what
 // Tokenizer::load and Loader::open throw.
 std::unique_ptr<data::Prefetcher> open_training_data(const config::Trainer& trainer, const DataRank& rank);

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "milepost/base/error.h"
+#include "milepost/config/bundled.h"
 #include "milepost/engine/convert.h"
 #include "milepost/engine/save.h"
 #include "milepost/engine/save_bytes.h"
@@ -282,8 +283,8 @@ bool Checkpointer::load(int64_t step) {
     if (found.folder_exists && !parts_->options.load_only) parts_->remove_debris();
     return std::string();
   });
-  const Start start =
-      manager::choose_start(parts_->options, folder.path, parts_->config.hf_assets_path, step, found);
+  const Start start = manager::choose_start(parts_->options, folder.path,
+                                            config::find_bundled(parts_->config.hf_assets_path), step, found);
   parts_->log_all(start.messages);
   if (start.source == Start::Source::kFresh) {
     ranks.gather([] { return std::string(); });
