@@ -3,10 +3,15 @@
 
 #include <c10/util/Exception.h>
 
+#include <exception>
+#include <string>
+
 namespace milepost::train {
 
-// Throws std::bad_alloc where the allocator found no memory, else std::runtime_error with the error's text
-// without the addresses of the calls that led to it.
+// An error's text; libtorch's without the addresses of the calls that led to it.
+std::string readable_text(const std::exception& error);
+
+// Throws std::bad_alloc where the allocator found no memory, else std::runtime_error with the readable text.
 [[noreturn]] void throw_readable(const c10::Error& error);
 
 }  // namespace milepost::train

@@ -34,5 +34,16 @@ TEST(ThrowReadable, OtherErrorsKeepTheirTextWithoutFrames) {
   }
 }
 
+TEST(ReadableText, IsWithoutFramesToo) {
+  EXPECT_EQ(readable_text(std::runtime_error("plain")), "plain");
+  try {
+    at::ones({2}).add(at::ones({3}));
+    FAIL() << "shapes fit";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(readable_text(error), testing::HasSubstr("must match"));
+    EXPECT_THAT(readable_text(error), testing::Not(testing::HasSubstr("frame #")));
+  }
+}
+
 }  // namespace
 }  // namespace milepost::train

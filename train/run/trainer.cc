@@ -211,7 +211,7 @@ RunEnd Trainer::train() {
 void Trainer::report_failure(const std::exception& error) {
   if (is_alone() || groups_->store() == nullptr) return;
   const std::string text = fmt::format("Rank {} on {} failed at step {} in {}: {}", mesh_.rank(), host_name(),
-                                       state_.step, clock_.latest(), error.what());
+                                       state_.step, clock_.latest(), readable_text(error));
   log_error(text);
   try {
     JobStore& store = *groups_->store();
