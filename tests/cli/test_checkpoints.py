@@ -139,6 +139,17 @@ def test_starts_from_weights_of_either_form(tmp_path):
     assert "block-quantised" in train(tmp_path / "refused", *flags, status=FAILED)
 
 
+def test_weights_among_the_assets_are_found_from_anywhere(tmp_path):
+    """hf_assets_path is looked up below MILEPOST_ROOT, for weights as for the tokenizer."""
+    assets = tmp_path / "root/assets/tiny"
+    shutil.copytree(TITAN / "tokenizer", assets)
+    shutil.copytree(TITAN / "hf_last_one_rank", assets, dirs_exist_ok=True)
+    flags = (*TITAN_RUN, "--hf-assets-path", "assets/tiny", "--dump-folder", tmp_path, "--checkpoint.enable", "--checkpoint.initial-load-in-hf",
+             "--training.steps", 1)
+    log = run(*flags, cwd=tmp_path, MILEPOST_ROOT=str(tmp_path / "root"))[1]
+    assert f"Loading HF safetensors from --model.hf_assets_path: {assets}" in log
+
+
 def test_fused_projections_come_from_either_form(tmp_path, tiny_llama):
     train(tmp_path / "dcp", "--training.steps", 3, source=tiny_llama)
     train(tmp_path / "hf", "--training.steps", 3, "--checkpoint.last-save-model-only", "--checkpoint.last-save-in-hf", source=tiny_llama)

@@ -9,21 +9,15 @@ import time
 from pathlib import Path
 
 import pytest
+from cli.training import DONE, FAILED, PROGRAM, environment, metrics
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = os.environ.get("MILEPOST_TRAIN", str(ROOT / "build/dev/train/milepost-train"))
 DEEPSEEK = ("--module", "deepseek_v3", "--config", "deepseek_v3_debugmodel")
 LLAMA = ("--module", "llama3", "--config", "llama3_debugmodel")
 SMALL = ("--training.local-batch-size", "1", "--training.seq-len", "64", "--metrics.disable-color-printing", "--debug.seed", "1")
-DONE, FAILED, USAGE = 0, 1, 2
+# At these sizes a second thread only waits for the first.
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 STEP = re.compile(r"step: ([ \d]\d)  loss: ([ \d]\d\.\d{5})  grad_norm: ([ \d]\d\.\d{4})  memory: ([ \d]\d\.\d\d)GiB\((\d+\.\d\d)%\)  "
                   r"tps: ([\d,]+)  tflops: ([\d,]+\.\d\d)  mfu: (\d+\.\d\d)%$", re.MULTILINE)
-
-
-def environment(**variables):
-    kept = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "NGPU", "COMM_MODE")}
-    # At these sizes a second thread only waits for the first.
-    return {**kept, "MILEPOST_ROOT": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
 
 
 @pytest.fixture
@@ -31,7 +25,7 @@ def train(tmp_path):
     """Runs milepost-train in tmp_path and asserts its exit status; returns its log."""
     def run(*arguments, status=DONE, env=None, memory_bytes=None):
         limit = (lambda: resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))) if memory_bytes else None
-        done = subprocess.run([PROGRAM, *map(str, arguments)], cwd=tmp_path, env=environment(**(env or {})), stdin=subprocess.DEVNULL,
+        done = subprocess.run([PROGRAM, *map(str, arguments)], cwd=tmp_path, env=environment(**{**ONE_THREAD, **(env or {})}), stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=120, preexec_fn=limit)
         assert done.returncode == status, f"status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         return done.stderr
@@ -41,10 +35,6 @@ def train(tmp_path):
 def steps(log):
     """[(step, loss, grad_norm)] of the lines of metrics."""
     return [(int(m[1]), float(m[2]), float(m[3])) for m in STEP.finditer(log)]
-
-
-def records(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 def documents(folder, count, text):
@@ -88,7 +78,7 @@ def test_logs_step_1_and_every_log_freq(train):
 
 def test_metrics_have_a_line_a_step_whose_times_add_up(train, tmp_path):
     log = train(*LLAMA, *SMALL, "--training.steps", 4, "--metrics.log-freq", 2)
-    found = records(tmp_path / "outputs")
+    found = metrics(tmp_path / "outputs")
     assert [r["step"] for r in found] == [1, 2, 3, 4]
     assert [r["ntokens_seen"] for r in found] == [64, 128, 192, 256]
     assert f"{found[1]['loss']:8.5f}" in log and found[0]["lr/AdamW"] == pytest.approx(4e-4)
@@ -104,10 +94,10 @@ def test_a_seed_repeats_a_run_to_the_bit(train, tmp_path):
     losses = []
     for name in "ab":
         train(*DEEPSEEK, *SMALL, "--training.steps", 3, "--dump-folder", name)
-        losses.append([r["loss"] for r in records(tmp_path / name)])
+        losses.append([r["loss"] for r in metrics(tmp_path / name)])
     assert losses[0] == losses[1]
     train(*DEEPSEEK, *SMALL, "--training.steps", 1, "--debug.seed", 2, "--dump-folder", "c")
-    assert records(tmp_path / "c")[0]["loss"] != losses[0][0]
+    assert metrics(tmp_path / "c")[0]["loss"] != losses[0][0]
 
 
 def test_accumulation_gives_the_loss_of_the_whole_batch(train, tmp_path):
@@ -116,7 +106,7 @@ def test_accumulation_gives_the_loss_of_the_whole_batch(train, tmp_path):
     train(*flags, "--training.local-batch-size", 4, "--dump-folder", "whole")
     log = train(*flags, "--training.local-batch-size", 2, "--dump-folder", "parts")
     assert "gradient accumulation steps 2" in log
-    whole, parts = records(tmp_path / "whole"), records(tmp_path / "parts")
+    whole, parts = metrics(tmp_path / "whole"), metrics(tmp_path / "parts")
     for a, b in zip(whole, parts):
         assert a["tokens"] == b["tokens"] == 256
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-5) and a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-4)
@@ -132,7 +122,7 @@ def test_the_other_debug_entries_train(train, module, config):
 def test_recomputation_changes_no_result(train, tmp_path, policy):
     train(*DEEPSEEK, *SMALL, "--training.steps", 2, f"activation-checkpoint:{policy}")
     train(*DEEPSEEK, *SMALL, "--training.steps", 2, "--dump-folder", "plain", "activation-checkpoint:none")
-    assert [r["loss"] for r in records(tmp_path / "outputs")] == [r["loss"] for r in records(tmp_path / "plain")]
+    assert [r["loss"] for r in metrics(tmp_path / "outputs")] == [r["loss"] for r in metrics(tmp_path / "plain")]
 
 
 def test_overrides_say_that_the_fused_form_is_in_use(train):
@@ -153,7 +143,7 @@ def test_writes_what_tensorboard_reads(train, tmp_path):
         "memory/max_reserved(%)", "memory/num_alloc_retries", "memory/num_ooms", "n_tokens_seen", "lr/AdamW"}
     losses = events.Scalars("loss_metrics/global_avg_loss")
     assert [e.step for e in losses] == [1, 2, 4]
-    assert [e.value for e in losses] == pytest.approx([r["loss"] for r in records(tmp_path / "outputs") if r["step"] in (1, 2, 4)])
+    assert [e.value for e in losses] == pytest.approx([r["loss"] for r in metrics(tmp_path / "outputs") if r["step"] in (1, 2, 4)])
 
 
 def test_validates(train, tmp_path):
@@ -162,9 +152,9 @@ def test_validates(train, tmp_path):
     found = re.findall(r"validate step: ([ \d]\d)  loss: ([ \d]\d\.\d{4})  memory: [ \d]\d\.\d\dGiB\(\d+\.\d\d%\)  tps: [\d,]+$", log, re.MULTILINE)
     assert [int(step) for step, _ in found] == [1, 2, 4]
     assert float(found[-1][1]) < float(found[0][1])
-    assert [r["step"] for r in records(tmp_path / "outputs") if "validation_loss" in r] == [1, 2, 4]
+    assert [r["step"] for r in metrics(tmp_path / "outputs") if "validation_loss" in r] == [1, 2, 4]
     train(*LLAMA, *SMALL, "--training.steps", 4, "--dump-folder", "without")
-    losses = [[r["loss"] for r in records(tmp_path / name) if "loss" in r] for name in ("outputs", "without")]
+    losses = [[r["loss"] for r in metrics(tmp_path / name) if "loss" in r] for name in ("outputs", "without")]
     assert losses[0] == losses[1]
 
 
@@ -200,7 +190,7 @@ def test_stops_where_finite_data_end(train, tmp_path):
     ("deepseek_v3", "deepseek_v3_671b", 671_026_404_352), ("llama3", "llama3_8b", 8_030_261_248), ("llama3", "llama3_70b", 70_553_706_496)])
 def test_steps_0_tells_sizes_and_takes_none(train, tmp_path, module, config, parameters):
     whole = ("--parallelism.expert-parallel-degree", 1, "--parallelism.tensor-parallel-degree", 1)
-    log = train("--module", module, "--config", config, "--training.steps", 0, *whole, memory_bytes=1 << 30, env={"OMP_NUM_THREADS": "1"})
+    log = train("--module", module, "--config", config, "--training.steps", 0, *whole, memory_bytes=1 << 30)
     assert f"size: {parameters:,} total parameters" in log
     assert re.search(r"FLOPs per token: [\d,]+ \([\d,]+ with causal attention\)", log)
     gib = 4 * parameters / 2**30
@@ -225,7 +215,7 @@ def test_a_fake_backend_runs_a_step_of_one_of_its_ranks(train, tmp_path, degrees
 def test_a_plan_for_many_ranks_says_what_one_of_them_holds(train):
     degrees = ("--parallelism.tensor-parallel-degree", 2, "--parallelism.expert-parallel-degree", 4, "--parallelism.data-parallel-replicate-degree", 2)
     log = train("--module", "deepseek_v3", "--config", "deepseek_v3_671b", *degrees, "--comm.mode", "fake_backend", "--training.steps", 0,
-                memory_bytes=1 << 30, env={"NGPU": "2048", "OMP_NUM_THREADS": "1"})
+                memory_bytes=1 << 30, env={"NGPU": "2048"})
     assert "Device mesh: pp=1, dp_replicate=2, dp_shard=512, cp=1, tp=2, ep=4" in log and "tokens of a step: " in log
     assert re.search(r"lm_head.weight \[129280, 7168\]: StridedShard\(0, 2\) over fsdp, Shard\(0\) over tp, here \[127, 7168\]", log)
     assert re.search(r"layers.\*.moe.routed_experts.inner_experts.w1_EFD \[256, 2048, 7168\]: Shard\(1\) over efsdp, Shard\(0\) over ep, here \[64, 8, 7168\]", log)
@@ -295,8 +285,8 @@ def test_log_lines_reach_no_file_when_the_standard_streams_are_closed(tmp_path):
         for descriptor in range(3):
             os.close(descriptor)
     flags = (*LLAMA, *SMALL, "--training.steps", 2, "--dump-folder", tmp_path)
-    assert subprocess.run([PROGRAM, *map(str, flags)], env=environment(), preexec_fn=close, timeout=120).returncode == DONE
-    assert [record["step"] for record in records(tmp_path)] == [1, 2]
+    assert subprocess.run([PROGRAM, *map(str, flags)], env=environment(**ONE_THREAD), preexec_fn=close, timeout=120).returncode == DONE
+    assert [record["step"] for record in metrics(tmp_path)] == [1, 2]
 
 
 @pytest.mark.parametrize("flags", [(), ("--checkpoint.enable",)])
@@ -315,7 +305,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_parameter(tr
 
 def stopped_after(train_flags, tmp_path, number, at_step, again=None):
     """The exit status and log of a run that gets a signal when it has logged `at_step`, and perhaps another a while later."""
-    process = subprocess.Popen([PROGRAM, *map(str, train_flags)], cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([PROGRAM, *map(str, train_flags)], cwd=tmp_path, env=environment(**ONE_THREAD), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     lines = []
     for line in process.stderr:
         lines.append(line)
@@ -349,7 +339,7 @@ def test_without_checkpoints_a_signal_ends_a_run_as_well(tmp_path):
 
 def test_a_second_signal_ends_the_process_at_once(tmp_path):
     slow = (*DEEPSEEK, "--training.local-batch-size", 16, "--training.seq-len", 2048, "--training.steps", 100, "--metrics.disable-color-printing")
-    process = subprocess.Popen([PROGRAM, *map(str, slow)], cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([PROGRAM, *map(str, slow)], cwd=tmp_path, env=environment(**ONE_THREAD), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
         if "Training starts at step 1" in line:
             break

@@ -32,14 +32,14 @@ def tiny_llama_run(folder):
     return ("--config-file", folder / "llama.json", *TITAN_RUN[2:])
 
 
-def environment():
+def environment(**variables):
     kept = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "NGPU", "COMM_MODE")}
-    return {**kept, "MILEPOST_ROOT": str(ROOT)}
+    return {**kept, "MILEPOST_ROOT": str(ROOT), **variables}
 
 
-def run(*arguments, status=DONE, timeout=200, cwd=None):
+def run(*arguments, status=DONE, timeout=200, cwd=None, **variables):
     """(standard output, log) of a run that must end with `status`."""
-    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, env=environment(), cwd=cwd)
+    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, env=environment(**variables), cwd=cwd)
     assert done.returncode == status, f"status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout, done.stderr
 
@@ -49,10 +49,14 @@ def train(folder, *arguments, source=TITAN_RUN, status=DONE):
     return run(*source, "--dump-folder", folder, "--checkpoint.enable", *arguments, status=status)[1]
 
 
+def metrics(folder):
+    """The records of metrics.jsonl, of steps and of validations, in order."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
 def records(folder):
     """{step: what metrics.jsonl says of it}, the last run's where steps were run again."""
-    lines = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
-    return {record["step"]: record for record in lines if "loss" in record}
+    return {record["step"]: record for record in metrics(folder) if "loss" in record}
 
 
 def check_titan_curve(folder, run):
