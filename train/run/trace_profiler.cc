@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
-#include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <set>
+#include <vector>
 
 #include "milepost/base/error.h"
+#include "milepost/storage/storage.h"
 #include "train/run/log.h"
 #include "train/torch.h"
 
@@ -31,7 +33,44 @@ bool records(ProfilerAction action) {
   return action == ProfilerAction::kRecord || action == ProfilerAction::kRecordAndSave;
 }
 
+// Whether a file ends as libtorch's traces do: `"traceName": "PATH" }`. Brackets of events have lines of
+// their own.
+bool is_whole_trace(const std::string& path) {
+  constexpr std::string_view kEnd = "\" }";
+  std::error_code code;
+  if (!std::filesystem::is_regular_file(path, code)) return false;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const auto size = static_cast<int64_t>(file.tellg()), wanted = std::ssize(kEnd);
+  if (size < wanted) return false;
+  std::string end(kEnd.size(), '\0');
+  file.seekg(size - wanted).read(end.data(), wanted);
+  return end == kEnd;
+}
+
 }  // namespace
+
+void require_whole_trace(const std::string& path) {
+  if (is_whole_trace(path)) return;
+  // More than a full disk has left over.
+  const std::vector<std::byte> zeros(size_t{1} << 20);
+  const Bytes bytes(zeros);
+  const auto storage = posix_storage();
+  const auto discard = [&] {
+    std::error_code code;
+    if (std::filesystem::is_regular_file(path, code)) std::filesystem::remove(path, code);
+  };
+  try {
+    const auto file = storage->open_write(path, {.direct = false});
+    file->write_at(0, {&bytes, 1});
+    file->sync();
+    file->close();
+  } catch (const StorageError&) {
+    discard();
+    throw;
+  }
+  discard();
+  throw StorageError(ErrorCode::kIo, "the profiler left no whole trace", path);
+}
 
 ProfilerAction profiler_action(const config::Profiler& options, int64_t index) {
   const int64_t wait = options.profile_freq - options.profiler_active - options.profiler_warmup;
@@ -98,12 +137,11 @@ void TraceProfiler::save(int64_t step) {
   const std::filesystem::path folder = std::filesystem::path(folder_) / fmt::format("iteration_{}", step);
   std::error_code code;
   std::filesystem::create_directories(folder, code);
+  if (code)
+    throw StorageError(ErrorCode::kIo, "cannot make the folder of a trace", folder.string(), code.value());
   const std::string path = (folder / fmt::format("rank{}_trace.json", rank_)).string();
-  if (!code) result->save(path);
-  // save() reports nothing.
-  if (code || !std::filesystem::exists(path)) {
-    throw StorageError(ErrorCode::kIo, "cannot write the trace", path, code ? code.value() : errno);
-  }
+  result->save(path);
+  require_whole_trace(path);
   log_info(fmt::format("Finished dumping profiler traces in {:.2f} seconds",
                        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
 }

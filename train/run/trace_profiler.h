@@ -14,6 +14,10 @@ enum class ProfilerAction : uint8_t { kNone, kWarmUp, kRecord, kRecordAndSave };
 // profile_freq steps together. Pure.
 ProfilerAction profiler_action(const config::Profiler& options, int64_t index);
 
+// Throws StorageError unless the file at `path` ends as a trace does; what is there instead is then removed.
+// libtorch does not report a trace that it could not write: the error is that of writing there once more.
+void require_whole_trace(const std::string& path);
+
 // Records as scheduled, one thread: that of the training. Trace of the steps up to N:
 // {folder}/iteration_N/rank{rank}_trace.json.
 class TraceProfiler {

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
 #include <string>
 
+#include "milepost/base/error.h"
 #include "train/torch.h"
 
 namespace milepost::train {
@@ -39,6 +43,32 @@ TEST(ProfilerAction, SkipsTheStart) {
   EXPECT_EQ(schedule(options, 8), ".....wS.");
   options.profiler_skip_first_wait = 1;
   EXPECT_EQ(schedule(options, 8), "...wS..w");
+}
+
+// The errno of what require_whole_trace() throws; -1 when it throws nothing.
+int refusal_of(const std::string& path) {
+  try {
+    require_whole_trace(path);
+  } catch (const StorageError& error) {
+    EXPECT_EQ(error.path(), path);
+    return error.error_number();
+  }
+  return -1;
+}
+
+TEST(RequireWholeTrace, SaysWhyThereIsNone) {
+  const std::string folder = testing::TempDir() + "/traces";
+  std::filesystem::remove_all(folder);
+  const std::string path = folder + "/rank0_trace.json";
+  EXPECT_EQ(refusal_of(path), ENOENT);
+  std::filesystem::create_directories(path);
+  EXPECT_EQ(refusal_of(path), EISDIR);
+  std::filesystem::remove(path);
+  std::ofstream(path) << "{\n  \"traceEvents\": [\n  {\n  }";
+  EXPECT_EQ(refusal_of(path), 0);  // cut short for reasons that are over
+  EXPECT_FALSE(std::filesystem::exists(path));
+  std::ofstream(path) << "{\n  \"traceEvents\": [\n  ],\"traceName\": \"a\" }";
+  EXPECT_EQ(refusal_of(path), -1);
 }
 
 }  // namespace
