@@ -57,6 +57,8 @@ void validate_checkpoint(Checkpoint& c, Warnings* warnings) {
   // Ours: TorchTitan takes a step below -1 for one that it then does not find.
   require(c.load_step >= -1,
           fmt::format("checkpoint.load_step must be a step or -1, the newest one, got {}", c.load_step));
+  require(c.keep_every >= 0,
+          fmt::format("checkpoint.keep_every must be a number of steps or 0, got {}", c.keep_every));
   if (c.load_only && c.enable_first_step_checkpoint) {
     warnings->push_back("checkpoint.load_only is True; enable_first_step_checkpoint will be ignored.");
   }

@@ -45,6 +45,7 @@ TEST(ValidateCheckpoint, RefusesInTheOrderOfTheReference) {
   c.last_save_in_hf = true;
   c.last_save_model_only = false;
   c.load_step = -7;
+  c.keep_every = -5;
   const std::pair<const char*, std::function<void()>> steps[] = {
       {"The 'folder' field cannot be empty.", [&] { c.folder = kRemote; }},
       {"Checkpoint interval needs to be at least 1 step.", [&] { c.interval = 1; }},
@@ -68,6 +69,7 @@ TEST(ValidateCheckpoint, RefusesInTheOrderOfTheReference) {
       {"initial_load_in_hf is not supported with a remote initial_load_path: s3://bucket/path",
        [&] { c.initial_load_path = "/absolute"; }},
       {"checkpoint.load_step must be a step or -1, the newest one, got -7", [&] { c.load_step = -1; }},
+      {"checkpoint.keep_every must be a number of steps or 0, got -5", [&] { c.keep_every = 5; }},
   };
   for (const auto& [text, mend] : steps) {
     try {

@@ -18,12 +18,13 @@ class TestSteps {
 
   TestSteps() { where.storage->make_directory(where.path); }
 
-  // A checkpoint with the model and the parts named.
-  void add(int64_t step, const std::vector<std::string>& parts) {
+  // A checkpoint with the model and the parts named; `is_ours`: it says that Milepost wrote it.
+  void add(int64_t step, const std::vector<std::string>& parts, bool is_ours = false) {
     SnapshotBuilder builder;
     builder.add_tensor("w", DType::kFloat32, Dims{2}, Box::whole(Dims{2}));
     builder.add_piece(Box::whole(Dims{2}), std::as_bytes(std::span(values)));
     for (const std::string& part : parts) builder.add_object(part + ".x", builder.values().integer(1));
+    if (is_ours) builder.add_object(std::string(kRunKey), builder.values().string("{}"));
     const Snapshot snapshot = std::move(builder).finish();
     save_dcp({where.storage, step_path(where.path, step)}, {snapshot.plan}, {snapshot.checkpoint}, {}, false);
   }

@@ -27,12 +27,13 @@ MILEPOST_CONFIG(Checkpoint, "Saving and loading.",
   (Choice<kExportDtypes>, export_dtype, "float32", "Dtype of a last checkpoint of only the model.")
   (int64_t, keep_latest_k, 10, "Checkpoints to keep; 0: all.")
   (int64_t, load_step, -1, "Step to load; -1: the newest that is complete.")
-  (Strings, exclude_from_loading, {}, "Parts of the state that are not loaded: optimizer, lr_scheduler, dataloader, train_state.")
+  (Strings, exclude_from_loading, {}, "Parts of the state that are not loaded: optimizer, lr_scheduler, dataloader, train_state, ema_optimizer.")
   (bool, enable_first_step_checkpoint, false, "Save after step 1, too.")
   (bool, create_seed_checkpoint, false, "Initialise the model on one rank, save it as step 0, and end.")
   (bool, load_only, false, "Load, and never save.")
   (Choice<kAsyncModes>, async_mode, "disabled", "disabled: training waits for a save. async: a save runs beside it. async_with_pinned_mem: likewise, from pinned memory.")
-  (CheckpointExtensions, extensions, {}, ""))
+  (CheckpointExtensions, extensions, {}, "")
+  (int64_t, keep_every, 0, "Of older checkpoints than keep_latest_k keeps, keep those whose step this divides, too; 0: none.", kOurs))
 
 MILEPOST_CONFIG(EmaWeights, "An exponential moving average of the weights, saved with the checkpoint (as torchtitan-npu has it).",
   (bool, enable, false, "Keep the average.")

@@ -3,6 +3,7 @@
 //
 //   train_state.step, train_state.ntokens_seen        numbers
 //   optimizer.state.{fqn}.step|exp_avg|exp_avg_sq     tensors
+//   ema_optimizer.state.{fqn}.ema_params              tensors (engine/ema.h), where an average is kept
 //   optimizer.param_groups.{fqn}.{option}             a value for each option of each parameter
 //   dataloader.dp_rank_{r}, dataloader.world_size     bytes (a pickled dictionary), a number
 //   lr_scheduler.last_epoch                           a number
