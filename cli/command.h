@@ -39,6 +39,7 @@ std::unique_ptr<Command> export_command();
 std::unique_ptr<Command> keymap_command();
 std::unique_ptr<Command> synth_command();
 std::unique_ptr<Command> tokenize_command();
+std::unique_ptr<Command> pin_command();
 std::unique_ptr<Command> manifest_write_command();
 std::unique_ptr<Command> manifest_verify_command();
 

@@ -37,6 +37,7 @@ std::vector<std::unique_ptr<Command>> all_commands() {
   commands.push_back(keymap_command());
   commands.push_back(synth_command());
   commands.push_back(tokenize_command());
+  commands.push_back(pin_command());
   commands.push_back(manifest_write_command());
   commands.push_back(manifest_verify_command());
   return commands;

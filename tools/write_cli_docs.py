@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-COMMANDS = ("inspect", "verify", "diff", "convert", "reshard", "import", "export", "keymap", "synth", "tokenize", "manifest write", "manifest verify")
+COMMANDS = ("inspect", "verify", "diff", "convert", "reshard", "import", "export", "keymap", "synth", "tokenize", "pin", "manifest write", "manifest verify")
 HEAD = """# The command line
 
 Made from the tool's own help by `tools/write_cli_docs.py`; do not edit. What the exit statuses mean is in [README.md](../README.md#exit-status).
