@@ -1,6 +1,11 @@
 // What a step takes on one rank, from the dimensions alone: for --training.steps 0, and to be held against
-// what is measured. Parameters count as the model is laid out (train/models/sharding.h). Activations are
-// those of all layers and whole sequences: tp, cp and pp are not taken off them.
+// what is measured.
+//
+// Parameters count as the model is laid out (train/models/sharding.h), with those of all stages of pp.
+// Activations are shares of the whole model's: cp divides the sequence; tp divides what a layer keeps (heads
+// and hidden dimensions inside, the sequence between layers) and the logits; pp the layers, with all
+// microbatches of a batch under way at once. Without tp's sequence-parallel form, and for what MLA keeps
+// before its heads, tp divides less than that; 1F1B schedules have fewer microbatches under way.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +22,8 @@ struct MemoryEstimate {
   // What the backward pass of one batch needs at its peak: kept activations, parameters in the compute dtype,
   // gradients in it, and the largest block's temporary tensors.
   int64_t activations = 0;
-  int64_t total() const { return parameters + gradients + moments + activations; }
+  int64_t averages = 0;  // of ema_weights, in training.dtype
+  int64_t total() const { return parameters + gradients + moments + activations + averages; }
   int64_t checkpoint_bytes = 0;  // of a full save, by all ranks together
 };
 

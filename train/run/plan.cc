@@ -80,11 +80,10 @@ void show_memory(const MemoryEstimate& estimate, const DeviceMesh& mesh) {
   }
   if (degrees.pp > 1) {
     log_warning(fmt::format(
-        "pp is not divided by: these are the sizes of a rank that holds all stages, about {} times one stage",
+        "Parameters, gradients and moments are those of all stages of pp, about {} times one stage's; "
+        "activations are one stage's",
         degrees.pp));
   }
-  if (degrees.tp * degrees.cp > 1)
-    log_warning("Activations are those of whole sequences: tp and cp take less");
   log_info(fmt::format("Size of a full checkpoint: {:.2f} GiB", gib(estimate.checkpoint_bytes)));
   if (world == 1) return;
   log_info(fmt::format("Files of a checkpoint: {} and .metadata, one a rank, {:.3f} GiB each on average",
