@@ -75,10 +75,10 @@ def start(folder, world, *arguments, per_rank=None, port=None, programs=None, en
     return job
 
 
-def run_ranks(folder, world, *arguments, status=DONE, source=TITAN_RUN, **options):
+def run_ranks(folder, world, *arguments, status=DONE, source=TITAN_RUN, timeout=TIMEOUT, **options):
     """The logs of a job whose ranks all end with `status`; dump folder `folder`."""
     job = start(folder, world, *source, "--dump-folder", folder, *arguments, **options)
-    found = job.wait()
+    found = job.wait(timeout)
     assert found == [status] * world, f"{found}\n" + "\n".join(log[-3000:] for log in job.logs)
     return job.logs
 

@@ -195,17 +195,39 @@ def endless(tmp_path, world, *flags, **options):
     return start(tmp_path, world, *configuration(tmp_path, "llama3"), "--dump-folder", tmp_path, "--training.steps", 100000, *flags, **options)
 
 
+HOST = re.escape(socket.gethostname())
+
+
+def fault(rank, step, phase, what):
+    return {"MILEPOST_FAULT": f"{rank}:{step}:{phase}:{what}"}
+
+
 @pytest.mark.parametrize("killed", [0, 1])
-def test_a_killed_rank_ends_the_others(tmp_path, killed):
-    job = endless(tmp_path, 3)
-    job.wait_for("step:  5 ")
-    job.processes[killed].kill()
+@pytest.mark.parametrize("phase, before", [("forward", "data"), ("backward", "forward")])
+def test_a_killed_rank_ends_the_others(tmp_path, phase, before, killed):
+    job = endless(tmp_path, 3, env=fault(killed, 5, phase, "kill"))
+    assert job.processes[killed].wait(60) == -signal.SIGKILL
     began = time.monotonic()
     statuses = job.wait(20)
     assert time.monotonic() - began < 10
     for rank in {0, 1, 2} - {killed}:
         assert statuses[rank] == FAILED
-        assert re.search(rf"Rank {rank} on \S+ failed at step \d+ in \w+: .*(all-gather|all-to-all|broadcast|barrier) over \w+ \(3 ranks\) failed: ", job.logs[rank])
+        assert re.search(rf"Rank {rank} on {HOST} failed at step 5 in ({phase}|{before}): .* over \w+ \(3 ranks\) failed: ", job.logs[rank])
+        assert re.search(rf"What failed first: Rank {killed} on {HOST} does not answer: (it was )?killed, or hang", job.logs[rank])
+
+
+@pytest.mark.parametrize("failed", [0, 3])
+def test_the_reason_of_one_rank_reaches_those_that_do_not_work_with_it(tmp_path, failed):
+    job = endless(tmp_path, 4, *HSDP, env=fault(failed, 3, "backward", "throw"))
+    assert job.wait(30) == [FAILED] * 4
+    reason = rf"Rank {failed} on {HOST} failed at step 3 in backward: a fault that MILEPOST_FAULT asks for"
+    for rank in range(4):
+        assert re.search(reason if rank == failed else f"What failed first: {reason}", job.logs[rank])
+
+
+@pytest.mark.parametrize("text", ["1:5:backward", "1:5:nowhere:kill", "x:5:data:kill", "1:5:data:explode"])
+def test_a_fault_of_another_form_is_an_error(tmp_path, text):
+    assert "MILEPOST_FAULT is no fault" in run_ranks(tmp_path, 1, env={"MILEPOST_FAULT": text}, status=FAILED)[0]
 
 
 def test_a_killed_rank_in_a_save_ends_the_others(tmp_path):
@@ -250,15 +272,18 @@ def test_a_missing_rank_is_an_error(tmp_path):
     assert "connecting world (2 ranks) failed" in job.logs[0] or "rendezvous" in job.logs[0]
 
 
-def test_a_stopped_rank_ends_the_others_within_the_timeout(tmp_path):
-    job = endless(tmp_path, 2, "--comm.train-timeout-seconds", 5)
-    job.wait_for("step:  5 ")
-    job.processes[1].send_signal(signal.SIGSTOP)
-    began = time.monotonic()
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_stopped_rank_ends_the_others_within_the_timeout(tmp_path, stopped):
+    """Rank 0 serves the job's store, which then hangs, too."""
+    job = endless(tmp_path, 2, "--comm.train-timeout-seconds", 3, env=fault(stopped, 5, "backward", "stop"))
+    other = 1 - stopped
     try:
-        assert job.processes[0].wait(20) == FAILED
-        assert 4 < time.monotonic() - began < 12
+        job.wait_for("step:  4 ")
+        began = time.monotonic()
+        assert job.processes[other].wait(30) == FAILED
+        assert 2 < time.monotonic() - began < 20
     finally:
-        job.processes[1].kill()
-    assert re.search(r"Rank 0 on \S+ failed at step \d+ in \w+: .* over \w+ \(2 ranks\) failed: .*(?i:timed? ?out)", job.logs[0])
+        job.processes[stopped].kill()
+    assert re.search(rf"Rank {other} on {HOST} failed at step 5 in \w+: .* over \w+ \(2 ranks\) failed: .*(?i:timed? ?out)", job.logs[other])
+    assert re.search(rf"What failed first: Rank {stopped} on {HOST} does not answer: (it was )?killed, or hang", job.logs[other])
     job.wait()

@@ -22,8 +22,14 @@ namespace milepost::train {
 
 class CommunicationError : public Error {
  public:
-  explicit CommunicationError(std::string what_happened, std::string hint = {})
-      : Error(ErrorCode::kIo, std::move(what_happened), std::move(hint)) {}
+  explicit CommunicationError(std::string what_happened, std::string hint = {},
+                              std::vector<int64_t> ranks = {})
+      : Error(ErrorCode::kIo, std::move(what_happened), std::move(hint)), ranks_(std::move(ranks)) {}
+  // The job's ranks that took part, or should have; none where it was no operation of a group.
+  const std::vector<int64_t>& ranks() const { return ranks_; }
+
+ private:
+  std::vector<int64_t> ranks_;
 };
 
 // An operation under way. Dropping one that was not waited for leaves its tensors in use: wait first.

@@ -8,9 +8,9 @@
 #include <stdexcept>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "train/parallel/backends.h"
 #include "train/parallel/store.h"
 
 namespace milepost::train {
@@ -20,21 +20,26 @@ namespace {
 constexpr std::array<const char*, 10> kDimensions = {"pp", "dp_replicate", "dp_shard", "fsdp",  "cp",
                                                      "tp", "batch",        "loss",     "efsdp", "ep"};
 
-CommunicationError failure(const std::string& operation, const std::string& cause) {
+CommunicationError failure(const std::string& operation, const std::string& cause,
+                           std::vector<int64_t> ranks = {}) {
   // c10d's texts carry a stack trace after the first line.
   return CommunicationError(fmt::format("{} failed: {}", operation, cause.substr(0, cause.find('\n'))),
-                            "another rank may have stopped; its own log says why");
+                            "another rank may have stopped; its own log says why", std::move(ranks));
 }
 
 class WorkPending final : public Pending {
  public:
-  WorkPending(c10::intrusive_ptr<c10d::Work> work, std::string operation, std::vector<at::Tensor> tensors)
-      : work_(std::move(work)), operation_(std::move(operation)), tensors_(std::move(tensors)) {}
+  WorkPending(c10::intrusive_ptr<c10d::Work> work, std::string operation, std::vector<int64_t> ranks,
+              std::vector<at::Tensor> tensors)
+      : work_(std::move(work)),
+        operation_(std::move(operation)),
+        ranks_(std::move(ranks)),
+        tensors_(std::move(tensors)) {}
   void wait() override {
     try {
       work_->wait();
     } catch (const std::exception& error) {
-      throw failure(operation_, error.what());
+      throw failure(operation_, error.what(), ranks_);
     }
     tensors_.clear();
   }
@@ -42,21 +47,28 @@ class WorkPending final : public Pending {
  private:
   c10::intrusive_ptr<c10d::Work> work_;
   std::string operation_;
+  std::vector<int64_t> ranks_;
   std::vector<at::Tensor> tensors_;  // alive until the operation is done
 };
 
 // Bytes have no dtype: Gloo then takes every tensor.
 at::Tensor as_bytes(const at::Tensor& tensor) { return tensor.view(-1).view(at::kByte); }
 
+struct Backends {
+  BackendPtr host, device;  // `device` is null where all tensors are the host's
+  c10d::Backend& of(const at::Tensor& tensor) const {
+    return tensor.is_cpu() || device == nullptr ? *host : *device;
+  }
+};
+
 class BackendGroup final : public Group {
  public:
-  BackendGroup(std::string name, std::vector<int64_t> ranks, int64_t index,
-               c10::intrusive_ptr<c10d::Backend> backend)
-      : Group(std::move(name), std::move(ranks), index), backend_(std::move(backend)) {}
+  BackendGroup(std::string name, std::vector<int64_t> ranks, int64_t index, Backends backends)
+      : Group(std::move(name), std::move(ranks), index), backends_(std::move(backends)) {}
 
   PendingPtr all_gather(const at::Tensor& receive, const at::Tensor& send) override {
     at::Tensor out = as_bytes(receive), in = as_bytes(send);
-    return start("all-gather", {out, in}, [&] { return backend_->_allgather_base(out, in); });
+    return start("all-gather", {out, in}, [&] { return backends_.of(in)._allgather_base(out, in); });
   }
 
   PendingPtr all_to_all(const at::Tensor& receive, const std::vector<int64_t>& receive_sizes,
@@ -64,30 +76,33 @@ class BackendGroup final : public Group {
     std::vector<int64_t> out_sizes = in_bytes(receive, receive_sizes), in_sizes = in_bytes(send, send_sizes);
     at::Tensor out = as_bytes(receive), in = as_bytes(send);
     return start("all-to-all", {out, in},
-                 [&] { return backend_->alltoall_base(out, in, out_sizes, in_sizes); });
+                 [&] { return backends_.of(in).alltoall_base(out, in, out_sizes, in_sizes); });
   }
 
   PendingPtr broadcast(const at::Tensor& tensor, int64_t root_index) override {
     std::vector<at::Tensor> tensors = {as_bytes(tensor)};
     c10d::BroadcastOptions options;
     options.rootRank = root_index;
-    return start("broadcast", tensors, [&] { return backend_->broadcast(tensors, options); });
+    return start("broadcast", tensors, [&] { return backends_.of(tensor).broadcast(tensors, options); });
   }
 
   void barrier() override {
-    start("barrier", {}, [&] { return backend_->barrier(); })->wait();
+    start("barrier", {}, [&] { return backends_.host->barrier(); })->wait();
   }
 
-  void set_timeout(std::chrono::milliseconds timeout) override { backend_->setTimeout(timeout); }
+  void set_timeout(std::chrono::milliseconds timeout) override {
+    backends_.host->setTimeout(timeout);
+    if (backends_.device != nullptr) backends_.device->setTimeout(timeout);
+  }
 
  private:
   template <typename Call>
   PendingPtr start(const char* operation, std::vector<at::Tensor> tensors, const Call& call) {
     const std::string text = fmt::format("{} over {} ({} ranks)", operation, name(), size());
     try {
-      return std::make_unique<WorkPending>(call(), text, std::move(tensors));
+      return std::make_unique<WorkPending>(call(), text, ranks(), std::move(tensors));
     } catch (const std::exception& error) {
-      throw failure(text, error.what());
+      throw failure(text, error.what(), ranks());
     }
   }
 
@@ -100,12 +115,13 @@ class BackendGroup final : public Group {
     return sizes;
   }
 
-  c10::intrusive_ptr<c10d::Backend> backend_;
+  Backends backends_;
 };
 
 class TcpJobStore final : public JobStore {
  public:
-  explicit TcpJobStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+  TcpJobStore(c10::intrusive_ptr<c10d::Store> store, bool is_rank_0s)
+      : store_(std::move(store)), is_rank_0s_(is_rank_0s) {}
   void set(const std::string& key, const std::string& value) override {
     guarded("set " + key, [&] { store_->set(key, std::vector<uint8_t>(value.begin(), value.end())); });
   }
@@ -128,6 +144,7 @@ class TcpJobStore final : public JobStore {
     guarded("add to " + key, [&] { value = store_->add(key, amount); });
     return value;
   }
+  bool is_rank_0s() const override { return is_rank_0s_; }
 
  private:
   template <typename Call>
@@ -139,6 +156,7 @@ class TcpJobStore final : public JobStore {
     }
   }
   c10::intrusive_ptr<c10d::Store> store_;
+  bool is_rank_0s_;
 };
 
 std::string environment(const char* name) {
@@ -175,12 +193,16 @@ c10::intrusive_ptr<c10d::TCPStore> connect(const std::string& host, const c10d::
 }
 
 // With torchrun the agent serves the store; without, rank 0 does.
+bool is_rank_0s_store() {
+  const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+  return agent == nullptr || std::string(agent) != "True";
+}
+
 c10::intrusive_ptr<c10d::Store> open_store(const DeviceMesh& mesh, std::chrono::milliseconds timeout) {
   const std::string host = environment("MASTER_ADDR");
   c10d::TCPStoreOptions options;
   options.port = port_number();
-  const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
-  options.isServer = mesh.rank() == 0 && (agent == nullptr || std::string(agent) != "True");
+  options.isServer = mesh.rank() == 0 && is_rank_0s_store();
   options.numWorkers = static_cast<size_t>(mesh.degrees().world_size());
   options.timeout = timeout;
   options.waitWorkers = false;
@@ -196,9 +218,13 @@ c10::intrusive_ptr<c10d::Store> open_store(const DeviceMesh& mesh, std::chrono::
 
 class RealProcessGroups final : public ProcessGroups {
  public:
-  RealProcessGroups(const DeviceMesh& mesh, c10::intrusive_ptr<c10d::Store> store,
+  RealProcessGroups(const DeviceMesh& mesh, c10::intrusive_ptr<c10d::Store> store, at::Device device,
                     std::chrono::milliseconds timeout)
-      : ProcessGroups(mesh), store_(std::move(store)), job_store_(store_), timeout_(timeout) {
+      : ProcessGroups(mesh),
+        store_(std::move(store)),
+        job_store_(std::make_shared<TcpJobStore>(store_, is_rank_0s_store())),
+        uses_nccl_(device.is_cuda()),
+        timeout_(timeout) {
     std::vector<int64_t> everyone(static_cast<size_t>(mesh.degrees().world_size()));
     for (size_t rank = 0; rank < everyone.size(); ++rank) everyone[rank] = static_cast<int64_t>(rank);
     groups_["world"] = make_group("world", everyone, mesh.rank());
@@ -207,37 +233,36 @@ class RealProcessGroups final : public ProcessGroups {
     }
   }
 
-  JobStore* store() override { return &job_store_; }
+  std::shared_ptr<JobStore> store() override { return job_store_; }
 
  private:
   std::unique_ptr<Group> make_group(const std::string& name, const std::vector<int64_t>& ranks,
                                     int64_t index) {
     if (ranks.size() == 1) return make_single_group(name, ranks[0]);
-    // One backend for equal sets of ranks would tie their orders of operations together, so each has its own.
-    const auto options = c10d::ProcessGroupGloo::Options::create(timeout_);
+    auto found = connected_.find(ranks);
+    if (found == connected_.end()) found = connected_.emplace(ranks, connect(name, ranks, index)).first;
+    return std::make_unique<BackendGroup>(name, ranks, index, found->second);
+  }
+
+  Backends connect(const std::string& name, const std::vector<int64_t>& ranks, int64_t index) {
+    const auto prefix = [&](const char* kind) {
+      return c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}/{}", kind, name, ranks[0]), store_);
+    };
+    const auto size = static_cast<int64_t>(ranks.size());
     try {
-      options->devices.push_back(gloo_device());
-      const auto prefix =
-          c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", name, ranks[0]), store_);
-      return std::make_unique<BackendGroup>(
-          name, ranks, index,
-          c10::make_intrusive<c10d::ProcessGroupGloo>(prefix, static_cast<int>(index),
-                                                      static_cast<int>(ranks.size()), options));
+      return {connect_gloo(prefix("gloo"), index, size, timeout_),
+              uses_nccl_ ? connect_nccl(prefix("nccl"), index, size, timeout_) : BackendPtr()};
     } catch (const std::exception& error) {
-      throw failure(fmt::format("connecting {} ({} ranks)", name, ranks.size()), error.what());
+      throw failure(fmt::format("connecting {} ({} ranks)", name, ranks.size()), error.what(), ranks);
     }
   }
 
-  static std::shared_ptr<::gloo::transport::Device> gloo_device() {
-    const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-    return interface != nullptr && *interface != '\0'
-               ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
-               : c10d::ProcessGroupGloo::createDefaultDevice();
-  }
-
   c10::intrusive_ptr<c10d::Store> store_;
-  TcpJobStore job_store_;
+  std::shared_ptr<JobStore> job_store_;
+  bool uses_nccl_;
   std::chrono::milliseconds timeout_;
+  // Equal ranks share their connections: one thread issues all operations, in the same order on all ranks.
+  std::map<std::vector<int64_t>, Backends> connected_;
 };
 
 class LocalProcessGroups final : public ProcessGroups {
@@ -258,15 +283,25 @@ class LocalProcessGroups final : public ProcessGroups {
 
 }  // namespace
 
-std::unique_ptr<ProcessGroups> ProcessGroups::join(const DeviceMesh& mesh,
+std::unique_ptr<ProcessGroups> ProcessGroups::join(const DeviceMesh& mesh, at::Device device,
                                                    std::chrono::milliseconds timeout) {
   if (mesh.degrees().world_size() == 1) return std::make_unique<LocalProcessGroups>(mesh);
-  return join_through(mesh, open_store(mesh, timeout), timeout);
+  if (device.is_cuda() && !has_nccl()) {
+    throw ValueError(
+        fmt::format("{} ranks on {}: this build has no NCCL", mesh.degrees().world_size(), device.str()),
+        "build with a torch wheel for CUDA in .venv and NCCL's header, or use --device cpu");
+  }
+  if (!device.is_cuda() && !device.is_cpu()) {
+    throw ValueError(fmt::format("{} ranks on {}: ranks talk on cpu and on cuda only",
+                                 mesh.degrees().world_size(), device.str()),
+                     "use --device cpu, or one process");
+  }
+  return std::make_unique<RealProcessGroups>(mesh, open_store(mesh, timeout), device, timeout);
 }
 
 std::unique_ptr<ProcessGroups> join_through(const DeviceMesh& mesh, c10::intrusive_ptr<c10d::Store> store,
                                             std::chrono::milliseconds timeout) {
-  return std::make_unique<RealProcessGroups>(mesh, std::move(store), timeout);
+  return std::make_unique<RealProcessGroups>(mesh, std::move(store), at::kCPU, timeout);
 }
 
 std::unique_ptr<ProcessGroups> ProcessGroups::fake(const DeviceMesh& mesh) {

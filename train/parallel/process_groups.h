@@ -25,14 +25,18 @@ class JobStore {
   virtual bool has(const std::string& key) = 0;
   // Adds to a counter and returns its new value.
   virtual int64_t add(const std::string& key, int64_t amount) = 0;
+  // Whether rank 0's process serves it, so that it ends with that; with torchrun the launcher's agent does.
+  virtual bool is_rank_0s() const = 0;
 };
 
 class ProcessGroups {
  public:
-  // Joins the job and makes the groups of `mesh`'s dimensions, all ranks together. One process: no store, no
-  // network. Throws CommunicationError (no rendezvous within `timeout`, a port in use), ValueError (an
-  // environment variable that is not what it should be).
-  static std::unique_ptr<ProcessGroups> join(const DeviceMesh& mesh, std::chrono::milliseconds timeout);
+  // Joins the job and makes the groups of `mesh`'s dimensions for tensors of the host and of `device`, all
+  // ranks together. One process: no store, no network. Throws CommunicationError (no rendezvous within
+  // `timeout`, a port in use), ValueError (an environment variable that is not what it should be, a device
+  // whose ranks this build cannot connect).
+  static std::unique_ptr<ProcessGroups> join(const DeviceMesh& mesh, at::Device device,
+                                             std::chrono::milliseconds timeout);
   // Groups that send nothing, for any mesh.
   static std::unique_ptr<ProcessGroups> fake(const DeviceMesh& mesh);
 
@@ -41,7 +45,7 @@ class ProcessGroups {
   // By the names that DeviceMesh::group knows, and "world". Dimensions of one rank have a group of one.
   Group& group(const std::string& dimension);
   // Null with one process and for fake groups.
-  virtual JobStore* store() { return nullptr; }
+  virtual std::shared_ptr<JobStore> store() { return nullptr; }
   void set_timeout(std::chrono::milliseconds timeout);
 
  protected:

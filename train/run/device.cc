@@ -72,22 +72,22 @@ at::Device parse_device(const std::string& name) {
 
 }  // namespace
 
-at::Device find_device(const std::string& name) {
+at::Device find_device(const std::string& name, int64_t index) {
   const std::optional<at::DeviceType> accelerator = at::getAccelerator(/*checked=*/false);
   const at::DeviceIndex count = accelerator ? at::accelerator::deviceCount() : at::DeviceIndex{0};
-  if (name == "auto") return count > 0 ? at::Device(*accelerator, 0) : at::Device(at::kCPU);
-  const at::Device device = parse_device(name);
+  if (name == "auto" && count == 0) return at::kCPU;
+  const at::Device device = name == "auto" ? at::Device(*accelerator) : parse_device(name);
   if (device.is_cpu()) return at::kCPU;
   if (!accelerator || *accelerator != device.type()) {
     throw ValueError(fmt::format("device {}: this libtorch is built without it", name),
                      "install a torch wheel with it into .venv and build again, or use --device cpu");
   }
-  const at::DeviceIndex index = device.has_index() ? device.index() : at::DeviceIndex{0};
+  if (device.has_index()) index = device.index();
   if (index >= count) {
     throw ValueError(fmt::format("device {}: this machine has {} of them", name, static_cast<int>(count)),
                      "use one that there is, or --device cpu");
   }
-  return {device.type(), index};
+  return {device.type(), static_cast<at::DeviceIndex>(index)};
 }
 
 std::string device_word(at::Device device) { return c10::DeviceTypeName(device.type()); }

@@ -9,9 +9,10 @@
 namespace milepost::train {
 
 // The device of a configuration's name: "cpu", "cuda", "cuda:1", another of libtorch's, or "auto", which is
-// an accelerator where there is one. Throws ValueError for what is no name, for a kind that this libtorch was
-// built without and for a number that the machine has not.
-at::Device find_device(const std::string& name);
+// an accelerator where there is one. A name without a number is the device of number `index`. Throws
+// ValueError for what is no name, for a kind that this libtorch was built without and for a number that the
+// machine has not.
+at::Device find_device(const std::string& name, int64_t index = 0);
 
 // "CPU", "CUDA": as TorchTitan's log calls it.
 std::string device_word(at::Device device);

@@ -34,6 +34,12 @@ int64_t world_size() {
   return ranks;
 }
 
+int64_t local_rank() {
+  const int64_t index = number_in("LOCAL_RANK").value_or(0);
+  if (index < 0) throw ValueError(fmt::format("LOCAL_RANK must be at least 0, got {}", index));
+  return index;
+}
+
 int64_t fake_world_size() {
   const std::optional<int64_t> ranks = number_in("NGPU");
   if (!ranks) throw ValueError("comm.mode fake_backend needs NGPU, the number of ranks to stand for");

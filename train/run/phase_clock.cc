@@ -11,16 +11,19 @@ double seconds_since(PhaseClock::Clock::time_point start) {
 
 PhaseClock::Range::Range(PhaseClock& clock, Phase phase)
     : clock_(clock), phase_(phase), start_(Clock::now()) {
-  clock_.latest_ = kPhaseNames[static_cast<size_t>(phase)];
+  const std::string_view name = kPhaseNames[static_cast<size_t>(phase)];
+  clock_.latest_ = name.data();
+  if (clock_.on_phase_) clock_.on_phase_(clock_.step_, name);
   auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE);
   if (!callbacks) return;
   record_.emplace(std::move(*callbacks));
-  record_->before(kPhaseNames[static_cast<size_t>(phase)].data());
+  record_->before(name.data());
 }
 
 PhaseClock::Range::~Range() { clock_.seconds_[static_cast<size_t>(phase_)] += seconds_since(start_); }
 
-void PhaseClock::begin_step() {
+void PhaseClock::begin_step(int64_t step) {
+  step_ = step;
   seconds_ = {};
   start_ = Clock::now();
 }

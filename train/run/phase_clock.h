@@ -2,8 +2,10 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 
@@ -16,7 +18,7 @@ inline constexpr std::string_view kPhaseNames[] = {"data",       "forward",    "
                                                    "checkpoint", "validation", "log"};
 inline constexpr size_t kNumPhases = std::size(kPhaseNames);
 
-// Seconds of each phase since the last begin_step(). One thread.
+// Seconds of each phase since the last begin_step(). One thread, but for step() and latest().
 class PhaseClock {
  public:
   using Clock = std::chrono::steady_clock;
@@ -37,10 +39,15 @@ class PhaseClock {
     std::optional<at::RecordFunction> record_;
   };
 
-  void begin_step();
+  // What happens where a phase begins, after latest() tells of it.
+  using OnPhase = std::function<void(int64_t step, std::string_view phase)>;
+  void on_phase(OnPhase on_phase) { on_phase_ = std::move(on_phase); }
+
+  void begin_step(int64_t step);
   double seconds(Phase phase) const { return seconds_[static_cast<size_t>(phase)]; }
-  // The phase in progress, or the last one: what a failure happened in.
-  std::string_view latest() const { return latest_; }
+  // The step and the phase in progress, or the last ones: where a failure happened.
+  int64_t step() const { return step_; }
+  std::string_view latest() const { return latest_.load(); }
   // Since begin_step(), whatever it was spent on.
   double total_seconds() const;
   // Without what belongs to no step in itself: checkpoints and validation.
@@ -49,7 +56,9 @@ class PhaseClock {
  private:
   Clock::time_point start_ = Clock::now();
   std::array<double, kNumPhases> seconds_ = {};
-  std::string_view latest_ = "start";
+  std::atomic<int64_t> step_ = 0;
+  std::atomic<const char*> latest_ = "start";
+  OnPhase on_phase_;
 };
 
 }  // namespace milepost::train

@@ -64,7 +64,7 @@ TEST(Summary, SaysWhereCheckpointsAre) {
 TEST(RunTotals, LeaveOutTheFirstStepWhereOthersFollow) {
   RunTotals totals;
   PhaseClock clock;
-  clock.begin_step();
+  clock.begin_step(1);
   totals.add(2.0, 100, clock);
   EXPECT_EQ(totals.trained.num_tokens, 100);
   totals.add(1.0, 200, clock);

@@ -1,11 +1,11 @@
 #include "train/run/trainer.h"
 
+#include <ATen/DeviceAccelerator.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -24,6 +24,7 @@
 #include "train/run/log.h"
 #include "train/run/model_log.h"
 #include "train/run/non_finite.h"
+#include "train/run/planned_fault.h"
 #include "train/run/run_checks.h"
 #include "train/run/stop_signals.h"
 #include "train/run/summary.h"
@@ -31,13 +32,6 @@
 
 namespace milepost::train {
 namespace {
-
-constexpr const char* kFailureKey = "failure";
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "an unnamed host";
-}
 
 Colors colors_of(const config::Metrics& options) {
   const char* none = std::getenv("NO_COLOR");
@@ -84,7 +78,8 @@ void require_equal_configs(const config::Trainer& config, Group& ranks) {
 }
 
 at::Device checked_device(const config::Trainer& config) {
-  const at::Device device = find_device(config.device);
+  const at::Device device = find_device(config.device, local_rank());
+  if (!device.is_cpu()) at::accelerator::setDeviceIndex(device.index());
   log_info(fmt::format("Device {}, {} threads", device.str(), set_threads()));
   return device;
 }
@@ -101,6 +96,15 @@ Trainer::Trainer(const config::Trainer& config)
       colors_(colors_of(config.metrics)) {
   check_folders(config_);
   join_job();
+  try {
+    build();
+  } catch (const std::exception& error) {
+    report_failure(error);
+    throw;
+  }
+}
+
+void Trainer::build() {
   const uint64_t seed = set_determinism(config_.debug, ranks("world"));
   log_info(fmt::format("Seed of random numbers: {}", seed));
   peak_ = peak_flops(device_, dtype_of(config_.training.mixed_precision_param.text()));
@@ -124,12 +128,28 @@ Trainer::~Trainer() = default;
 
 void Trainer::join_job() {
   log_info("Building device mesh with parallelism: " + mesh_.text());
-  groups_ = is_fake(config_)
-                ? ProcessGroups::fake(mesh_)
-                : ProcessGroups::join(mesh_, std::chrono::seconds(config_.comm.init_timeout_seconds));
+  groups_ = is_fake(config_) ? ProcessGroups::fake(mesh_)
+                             : ProcessGroups::join(mesh_, device_,
+                                                   std::chrono::seconds(config_.comm.init_timeout_seconds));
   log_info(fmt::format("Successfully created meshes with active dimensions: [{}]",
                        fmt::join(mesh_.active_dimensions(), ", ")));
-  if (!is_alone()) require_equal_configs(config_, groups_->group("world"));
+  if (!is_alone()) {
+    log_info(fmt::format("Rank {} of {}, number {} on {}", mesh_.rank(), mesh_.degrees().world_size(),
+                         local_rank(), host_name()));
+    require_equal_configs(config_, groups_->group("world"));
+  }
+  if (groups_->store() != nullptr) {
+    const auto end = [this](const std::string& reason) {
+      log_error(place() + ": another rank failed");
+      log_error("What failed first: " + reason);
+      ::_exit(1);
+    };
+    board_ =
+        std::make_unique<FailureBoard>(groups_->store(), mesh_.rank(), mesh_.degrees().world_size(), end);
+  }
+  if (const auto fault = PlannedFault::from_environment(mesh_.rank())) {
+    clock_.on_phase([fault](int64_t step, std::string_view phase) { fault->begin(step, phase); });
+  }
 }
 
 void Trainer::make_execution_of_model() {
@@ -208,21 +228,19 @@ RunEnd Trainer::train() {
   }
 }
 
+std::string Trainer::place() const {
+  return fmt::format("Rank {} on {} failed at step {} in {}", mesh_.rank(), host_name(), clock_.step(),
+                     clock_.latest());
+}
+
 void Trainer::report_failure(const std::exception& error) {
-  if (is_alone() || groups_->store() == nullptr) return;
-  const std::string text = fmt::format("Rank {} on {} failed at step {} in {}: {}", mesh_.rank(), host_name(),
-                                       state_.step, clock_.latest(), readable_text(error));
+  if (board_ == nullptr) return;
+  const std::string text = fmt::format("{}: {}", place(), readable_text(error));
   log_error(text);
-  try {
-    JobStore& store = *groups_->store();
-    if (dynamic_cast<const CommunicationError*>(&error) == nullptr) {
-      store.set(kFailureKey, text);
-    } else {
-      // A rank that is killed leaves no word; one that throws does so before its connections close.
-      log_error("The rank that failed first says: " + store.get(kFailureKey, std::chrono::seconds(1)));
-    }
-  } catch (const CommunicationError&) {
-    log_error("No rank left a reason: one was killed, or does not answer");
+  if (const auto* of_others = dynamic_cast<const CommunicationError*>(&error)) {
+    log_error("What failed first: " + board_->fail_after_others(of_others->ranks()));
+  } else {
+    board_->fail(text);
   }
 }
 
@@ -254,8 +272,7 @@ RunEnd Trainer::run_steps() {
 }
 
 bool Trainer::train_step() {
-  clock_.begin_step();
-  ++state_.step;
+  clock_.begin_step(++state_.step);
   optimizer_->zero_grad();
   std::vector<data::Batch> batches;
   bool has_data = read_batches(&batches);

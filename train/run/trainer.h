@@ -16,6 +16,7 @@
 #include "train/models/sharded_weights.h"
 #include "train/optim/optimizer.h"
 #include "train/run/device.h"
+#include "train/parallel/failure_board.h"
 #include "train/run/memory.h"
 #include "train/run/metrics.h"
 #include "train/run/metrics_writer.h"
@@ -52,11 +53,13 @@ class Trainer {
   bool is_alone() const { return mesh_.degrees().world_size() == 1; }
   // Those that a sum or a decision goes over; null with one process.
   Group* ranks(const char* dimension) { return is_alone() ? nullptr : &groups_->group(dimension); }
-  // Of several ranks, one that fails says so where all can read it; the others say why they ended.
+  // Of several ranks, one that fails says so where all can read it; the others say why they end.
   void report_failure(const std::exception& error);
   RunEnd run_steps();
+  std::string place() const;  // "Rank 1 on node2 failed at step 12 in backward"
   void join_job();
   void make_execution_of_model();
+  void build();
 
   bool train_step();  // up to the optimizer; false: the data ran out
   bool read_batches(std::vector<data::Batch>* batches);
@@ -73,7 +76,9 @@ class Trainer {
   at::Device device_;
   DeviceMesh mesh_;
   std::unique_ptr<ProcessGroups> groups_;
+  PhaseClock clock_;
   DataRank place_;
+  std::unique_ptr<FailureBoard> board_;  // null with one process and with fake ranks
   int64_t batches_per_step_ = 1;
   int64_t start_bytes_ = 0;  // resident before the model was
   PeakFlops peak_;
@@ -94,7 +99,6 @@ class Trainer {
   TrainState state_;
 
   // Of the step in progress.
-  PhaseClock clock_;
   StepRecord record_;
   // Since the last line of the log.
   Interval interval_;
