@@ -5,10 +5,11 @@ namespace {
 constexpr size_t kBufferBytes = 1 << 20;
 }
 
-BufferedFile::BufferedFile(Storage& storage, const std::string& path)
-    : file_(storage.open_write(path, {.expected_size_bytes = -1, .direct = false})) {}
+BufferedFile::BufferedFile(Storage& storage, const std::string& path, Sha256* hash)
+    : file_(storage.open_write(path, {.expected_size_bytes = -1, .direct = false})), hash_(hash) {}
 
 void BufferedFile::append(Bytes bytes) {
+  if (hash_ != nullptr) hash_->update(bytes);
   if (buffer_.size() + bytes.size() > kBufferBytes) flush();
   if (bytes.size() >= kBufferBytes) {
     file_->write_at(written_, {&bytes, 1});

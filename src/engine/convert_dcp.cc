@@ -67,7 +67,7 @@ OutputSet plan_dcp_output(const std::shared_ptr<const Checkpoint>& source, const
   const std::vector<PayloadRef> objects = prepare_payloads(*plan, ranks, out.payloads.get());
   std::vector<RankResult> results;
   for (int64_t rank : ranks) {
-    RankFiles files = plan_rank_files(*plan, rank, options.files, *out.payloads, objects);
+    RankFiles files = plan_rank_files(*plan, rank, {.files_per_rank = options.files}, *out.payloads, objects);
     for (OutputFile& file : files.files) out.files.push_back(std::move(file));
     results.push_back(std::move(files.result));
   }

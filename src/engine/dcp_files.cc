@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 
@@ -25,13 +26,15 @@ int64_t load_of(const Catalog& catalog, const PayloadSource& source, int64_t tar
 
 // A file system lets one writer at a time into a file. The number does not depend on threads, so that equal
 // saves give equal files.
-int default_num_files(const std::vector<int64_t>& bytes) {
+int default_num_files(const std::vector<int64_t>& bytes, bool hash_files) {
+  if (hash_files)
+    return std::clamp(static_cast<int>(std::min<size_t>(bytes.size(), kManyFiles)), 1, kManyFiles);
   return std::accumulate(bytes.begin(), bytes.end(), int64_t{0}) < kManyFilesFrom ? 1 : kManyFiles;
 }
 
 }  // namespace
 
-RankFiles plan_rank_files(const GlobalPlan& plan, int64_t rank, int files_per_rank,
+RankFiles plan_rank_files(const GlobalPlan& plan, int64_t rank, const WriteOptions& options,
                           const PayloadSource& source, const std::vector<PayloadRef>& object_payloads) {
   const std::vector<int64_t>& targets = plan.targets[static_cast<size_t>(rank)];
   std::vector<int64_t> tensor_of, bytes;
@@ -43,8 +46,9 @@ RankFiles plan_rank_files(const GlobalPlan& plan, int64_t rank, int files_per_ra
   }
   RankFiles out;
   out.result.places.resize(targets.size());
-  if (files_per_rank == 0) files_per_rank = default_num_files(bytes);
-  const auto spread = split_over_files(bytes, is_object, files_per_rank);
+  const int num_files =
+      options.files_per_rank == 0 ? default_num_files(bytes, options.hash_files) : options.files_per_rank;
+  const auto spread = split_over_files(bytes, is_object, num_files);
   for (size_t n = 0; n < spread.size(); ++n) {
     OutputFile file;
     file.source = &source;

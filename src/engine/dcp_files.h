@@ -19,7 +19,7 @@ struct RankFiles {
 };
 
 // `source` and `object_payloads` as prepare_payloads() left them.
-RankFiles plan_rank_files(const GlobalPlan& plan, int64_t rank, int files_per_rank,
+RankFiles plan_rank_files(const GlobalPlan& plan, int64_t rank, const WriteOptions& options,
                           const PayloadSource& source, const std::vector<PayloadRef>& object_payloads);
 
 // Prepares `source` for writing what `ranks` write: a view for every tensor of the plan (of the source's

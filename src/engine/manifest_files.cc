@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -30,6 +32,26 @@ void require_folder(const StorageLocation& location) {
   }
 }
 
+// The files of a share, in the order given: the largest go first, each to who has least.
+std::vector<FileInfo> share_of(const std::vector<FileInfo>& files, const ManifestOptions& options) {
+  std::vector<size_t> order(files.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return files[a].size_bytes > files[b].size_bytes; });
+  std::vector<int64_t> bytes(static_cast<size_t>(options.num_shares), 0);
+  std::vector<bool> is_own(files.size());
+  for (const size_t file : order) {
+    const auto least = std::min_element(bytes.begin(), bytes.end());
+    is_own[file] = least - bytes.begin() == options.share;
+    *least += files[file].size_bytes;
+  }
+  std::vector<FileInfo> own;
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (is_own[i]) own.push_back(files[i]);
+  }
+  return own;
+}
+
 manifest::Hashes hash_covered(const StorageLocation& location, const ManifestOptions& options) {
   const std::vector<FileInfo> files = covered_files(*location.storage, location.path);
   const std::vector<Sha256Digest> digests =
@@ -39,16 +61,18 @@ manifest::Hashes hash_covered(const StorageLocation& location, const ManifestOpt
   return hashes;
 }
 
-void write_synced(Storage& storage, const std::string& folder, std::string_view name,
-                  std::string_view content) {
+void write_synced(Storage& storage, const std::string& path, std::string_view content) {
+  const auto file = storage.open_write(path, {static_cast<int64_t>(content.size()), false});
+  const Bytes bytes = as_bytes(content);
+  file->write_at(0, {&bytes, 1});
+  file->sync();
+  file->close();
+}
+
+void replace_synced(Storage& storage, const std::string& folder, std::string_view name,
+                    std::string_view content) {
   const std::string temporary = join_path(folder, fmt::format("{}.tmp", name));
-  {
-    const auto file = storage.open_write(temporary, {static_cast<int64_t>(content.size()), false});
-    const Bytes bytes = as_bytes(content);
-    file->write_at(0, {&bytes, 1});
-    file->sync();
-    file->close();
-  }
+  write_synced(storage, temporary, content);
   storage.rename(temporary, join_path(folder, name));
   storage.sync_directory(folder);
 }
@@ -66,13 +90,22 @@ manifest::Hashes write_manifest(const StorageLocation& location, const ManifestO
   const std::string temporary = fmt::format("{}.tmp", manifest::kManifestName);
   location.storage->remove_file(join_path(location.path, temporary));
   manifest::Hashes hashes = hash_covered(location, options);
-  write_synced(*location.storage, location.path, manifest::kManifestName, manifest::write(hashes));
+  replace_synced(*location.storage, location.path, manifest::kManifestName, manifest::write(hashes));
   const std::string pending = join_path(location.path, manifest::kPendingName);
   if (location.storage->stat(pending)) {
     location.storage->remove_file(pending);
     location.storage->sync_directory(location.path);
   }
   return hashes;
+}
+
+void mark_pending(Storage& storage, const std::string& folder) {
+  write_synced(storage, join_path(folder, manifest::kPendingName), "pending\n");
+}
+
+void publish_manifest(Storage& storage, const std::string& folder, const manifest::Hashes& hashes) {
+  write_synced(storage, join_path(folder, manifest::kManifestName), manifest::write(hashes));
+  storage.remove_file(join_path(folder, manifest::kPendingName));
 }
 
 ManifestCheck check_manifest(const StorageLocation& location, const ManifestOptions& options) {
@@ -106,6 +139,7 @@ ManifestCheck check_manifest(const StorageLocation& location, const ManifestOpti
   for (const auto& [name, digest] : expected) {
     if (!there.contains(name)) check.missing.push_back(name);
   }
+  files = share_of(files, options);
   const std::vector<Sha256Digest> digests =
       hash_files(storage, location.path, files, options.num_threads, options.progress);
   for (size_t i = 0; i < files.size(); ++i) {

@@ -75,6 +75,35 @@ TEST(ManifestFiles, WritesThenChecksThenFindsDamage) {
   EXPECT_THAT(check.extra, ElementsAre("README"));
 }
 
+// Every damage is found by one of those that check together, and every byte is hashed once.
+TEST(ManifestFiles, SharesOfACheckMakeUpTheWhole) {
+  const TestCheckpoint folder;
+  for (int i = 0; i < 7; ++i) folder.write(std::to_string(i), bytes_of(static_cast<size_t>(1000 * i), 1));
+  write_manifest(folder.where, {});
+  folder.write("2", "other");
+  folder.write("6", "other");
+  folder.remove("4");
+  const ManifestCheck whole = check_manifest(folder.where, {});
+  for (int64_t num_shares : {1, 2, 3, 9}) {
+    std::vector<std::string> mismatched;
+    int64_t files = 0, bytes = 0;
+    for (int64_t share = 0; share < num_shares; ++share) {
+      ManifestOptions options;
+      options.share = share;
+      options.num_shares = num_shares;
+      const ManifestCheck part = check_manifest(folder.where, options);
+      mismatched.insert(mismatched.end(), part.mismatched.begin(), part.mismatched.end());
+      EXPECT_EQ(part.missing, whole.missing);
+      EXPECT_LE(part.bytes, num_shares == 2 ? 5500 : whole.bytes);
+      files += part.files;
+      bytes += part.bytes;
+    }
+    EXPECT_THAT(mismatched, ::testing::UnorderedElementsAreArray(whole.mismatched));
+    EXPECT_EQ(files, whole.files);
+    EXPECT_EQ(bytes, whole.bytes);
+  }
+}
+
 TEST(ManifestFiles, WritesTheSameTwice) {
   const TestCheckpoint folder("dcp/fsdp_2rank/ckpt");
   write_manifest(folder.where, {});

@@ -14,6 +14,9 @@ class Writer {
     number(static_cast<int64_t>(value.size()));
     bytes_.append(value);
   }
+  void digest(const Sha256Digest& value) {
+    bytes_.append(reinterpret_cast<const char*>(value.data()), value.size());
+  }
   void numbers(DimsView values) {
     for (const int64_t value : values) number(value);
   }
@@ -38,6 +41,11 @@ class Reader {
     if (value < 0 || static_cast<uint64_t>(value) > bytes_.size() / size) {
       throw FormatError(ErrorCode::kTruncated, "a rank's part of the save names more than it holds");
     }
+    return value;
+  }
+  Sha256Digest digest() {
+    Sha256Digest value;
+    std::memcpy(value.data(), take(value.size()).data(), value.size());
     return value;
   }
   std::string_view text() { return take(static_cast<size_t>(count(1))); }
@@ -119,6 +127,8 @@ std::string encode_rank_result(const RankResult& result) {
     writer.text(result.files[i]);
     writer.number(result.file_sizes[i]);
   }
+  writer.number(static_cast<int64_t>(result.digests.size()));
+  for (const Sha256Digest& digest : result.digests) writer.digest(digest);
   writer.number(static_cast<int64_t>(result.places.size()));
   for (const RankResult::Place& place : result.places) {
     writer.number(place.file);
@@ -136,6 +146,11 @@ RankResult decode_rank_result(std::string_view bytes) {
     result.files.emplace_back(reader.text());
     result.file_sizes.push_back(reader.number());
   }
+  const int64_t num_digests = reader.count(sizeof(Sha256Digest));
+  if (num_digests != 0 && num_digests != num_files) {
+    throw FormatError(ErrorCode::kBadFormat, "a rank's part of the save has digests of some files only");
+  }
+  for (int64_t i = 0; i < num_digests; ++i) result.digests.push_back(reader.digest());
   const int64_t num_places = reader.count(3 * sizeof(int64_t));
   for (int64_t i = 0; i < num_places; ++i) {
     const int64_t file = reader.number(), offset = reader.number(), length = reader.number();

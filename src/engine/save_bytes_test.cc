@@ -36,9 +36,12 @@ TEST(SaveBytes, AResultComesBackAsItWas) {
   result.files = {"__0_0.distcp", "__0_1.distcp"};
   result.file_sizes = {100, 50};
   result.places = {{1, 0, 50}, {0, 90, 10}};
+  EXPECT_TRUE(decode_rank_result(encode_rank_result(result)).digests.empty());
+  result.digests = {sha256(as_bytes("first")), sha256(as_bytes("second"))};
   const RankResult again = decode_rank_result(encode_rank_result(result));
   EXPECT_EQ(again.files, result.files);
   EXPECT_EQ(again.file_sizes, result.file_sizes);
+  EXPECT_EQ(again.digests, result.digests);
   ASSERT_EQ(again.places.size(), 2U);
   EXPECT_EQ(again.places[1].offset, 90);
 }
@@ -57,6 +60,14 @@ TEST(SaveBytes, AHugeCountAllocatesNothing) {
   std::memcpy(bytes.data(), &count, sizeof(count));
   EXPECT_THROW(decode_local_plan(bytes), FormatError);
   EXPECT_THROW(decode_rank_result(bytes), FormatError);
+}
+
+TEST(SaveBytes, DigestsOfSomeFilesAreAnError) {
+  RankResult result;
+  result.files = {"a", "b"};
+  result.file_sizes = {1, 1};
+  result.digests = {sha256(as_bytes("a"))};
+  EXPECT_THROW(decode_rank_result(encode_rank_result(result)), FormatError);
 }
 
 TEST(SaveBytes, APlaceOutsideItsFileIsAnError) {

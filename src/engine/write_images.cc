@@ -8,7 +8,11 @@
 //    those after it only, so that the error reported does not depend on who was faster.
 // 4. Now every payload before any literal of the block is complete: the literals are rendered.
 // 5. The block is written; the worker that writes a file's last block cuts it to size, syncs and closes it.
-// 6. With a journal, the block's CRC goes there afterwards. Where one is there from an interrupted run, the
+// 6. Where hashes are wanted, up to four files go together: a worker takes one block of each (a row), does 2
+// to
+//    4 for all of them, waits until the rows before have been hashed, and hashes its own, the files' streams
+//    interleaved; then 5 for each. Otherwise a row is a block of one file.
+// 7. With a journal, the block's CRC goes there afterwards. Where one is there from an interrupted run, the
 //    block is read back instead of 2, and if it is as recorded, 4 and 5 are left out.
 #include "engine/write_images.h"
 
@@ -21,6 +25,8 @@
 #include <mutex>
 
 #include "engine/block_order.h"
+#include "engine/image_block.h"
+#include "engine/row_hashes.h"
 #include "milepost/base/aligned_buffer.h"
 #include "milepost/base/checked_math.h"
 #include "milepost/base/checksum.h"
@@ -34,9 +40,11 @@ namespace {
 constexpr int64_t kDirectBlock = Journal::kMaxBlockBytes;
 // Stays in the second-level cache between checksum and write.
 constexpr int64_t kBufferedBlock = Journal::kMinBlockBytes;
-constexpr int64_t kCopyBytes = 256 << 10;     // copied and checksummed at a time
 constexpr int64_t kPerWorkerExtra = 4 << 20;  // window and cast scratch of a PayloadFiller, rendered literals
-constexpr int64_t kCombineFrom = 32 << 10;    // combining two CRCs takes as long as making one of 20 KiB
+constexpr int64_t kStreams = 4;               // that sha256_update_many interleaves
+
+// Blocks that a worker holds at once.
+int64_t lanes_of(const WriteOptions& options) { return options.hash_files ? kStreams : 1; }
 
 // Thrown for a block that comes after a failed one of its file; never seen by callers, since the pool
 // rethrows the failure of the first block.
@@ -57,18 +65,15 @@ struct FileState {
   int64_t failed_block = std::numeric_limits<int64_t>::max();  // the first that failed
 };
 
-// One stretch of a block that comes from a payload.
-struct Piece {
-  int64_t payload, begin, length;
-  size_t first_part, num_parts;  // of Worker::parts
-  uint32_t crc;
+// A block on its way.
+struct Lane {
+  FileState* state = nullptr;
+  bool is_kept = false;  // it is in the file already
+  ImageBlock block;
 };
 
 struct Worker {
-  AlignedBuffer buffer;
-  std::vector<Bytes> parts;
-  std::vector<Piece> pieces;
-  ByteVector literal;
+  std::vector<Lane> lanes;
   const PayloadSource* source = nullptr;
   std::unique_ptr<PayloadFiller> filler;
 
@@ -81,15 +86,11 @@ struct Worker {
   }
 };
 
-// The part of the image that holds byte `offset`.
-int64_t find_part(const FileImage& image, int64_t offset) {
-  int64_t low = 0, high = image.num_parts();
-  while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
-    (image.part(middle).offset <= offset ? low : high) = middle;
-  }
-  return low;
-}
+// Files that go together.
+struct Group {
+  size_t first = 0, count = 0;
+  std::unique_ptr<RowHashes> hashes;  // null: not wanted
+};
 
 class ImageWriter {
  public:
@@ -97,47 +98,64 @@ class ImageWriter {
               const WriteOptions& options, Journal* journal)
       : storage_(storage), options_(options), journal_(journal), files_(files.size()) {
     int64_t total = 0;
-    std::vector<int64_t> counts;
     for (size_t i = 0; i < files.size(); ++i) {
       files_[i].file = &files[i];
       files_[i].path = &paths[i];
     }
     block_bytes_ = block_size();
     if (journal_ != nullptr) journal_->set_block_bytes(block_bytes_);
-    for (size_t i = 0; i < files.size(); ++i) {
-      FileState& state = files_[i];
-      state.num_blocks = state.blocks_left =
-          std::max<int64_t>(1, ceil_div(files[i].image->size(), block_bytes_));
-      counts.push_back(state.num_blocks);
-      total += files[i].image->size();
+    for (FileState& state : files_) {
+      const int64_t size = state.file->image->size();
+      state.num_blocks = state.blocks_left = std::max<int64_t>(1, ceil_div(size, block_bytes_));
+      total += size;
     }
-    order_ = std::make_unique<BlockOrder>(counts, options.num_threads);
+    order_ = std::make_unique<BlockOrder>(make_groups(), options.num_threads);
     if (options.progress != nullptr) options.progress->total_bytes += total;
   }
 
-  void run(ThreadPool& pool) {
+  // Returns the files' digests where they are wanted.
+  std::vector<Sha256Digest> run(ThreadPool& pool) {
     workers_.resize(static_cast<size_t>(pool.num_threads()));
     pool.run(order_->size(), [this](int64_t position, int worker) {
       const BlockOrder::Place place = order_->at(position);
-      FileState& state = files_[static_cast<size_t>(place.file)];
+      Group& group = groups_[static_cast<size_t>(place.file)];
       try {
-        write_block(state, place.block, workers_[static_cast<size_t>(worker)]);
+        write_row(group, place.block, workers_[static_cast<size_t>(worker)]);
       } catch (...) {
-        std::lock_guard lock(state.mutex);
-        state.failed_block = std::min(state.failed_block, place.block);
-        state.turn.notify_all();
+        fail_from(group, place.block);
         throw;
       }
     });
+    std::vector<Sha256Digest> digests;
+    for (const Group& group : groups_) {
+      for (size_t i = 0; group.hashes != nullptr && i < group.count; ++i) {
+        digests.push_back(group.hashes->finish(i));
+      }
+    }
+    return digests;
   }
 
  private:
+  // Returns how many rows each has.
+  std::vector<int64_t> make_groups() {
+    std::vector<int64_t> rows;
+    const auto together = static_cast<size_t>(lanes_of(options_));
+    for (size_t first = 0; first < files_.size(); first += together) {
+      const size_t count = std::min(together, files_.size() - first);
+      int64_t most = 0;
+      for (size_t i = first; i < first + count; ++i) most = std::max(most, files_[i].num_blocks);
+      rows.push_back(most);
+      groups_.push_back({first, count, options_.hash_files ? std::make_unique<RowHashes>(count) : nullptr});
+    }
+    return rows;
+  }
+
   int64_t block_size() {
     if (journal_ != nullptr && journal_->block_bytes() > 0) return journal_->block_bytes();
     open(files_[0]);  // to learn the alignment
     if (files_[0].out->alignment() == 1) return kBufferedBlock;
     const int workers = options_.num_threads;
-    const int64_t share = options_.max_memory_bytes / workers - kPerWorkerExtra;
+    const int64_t share = (options_.max_memory_bytes / workers - kPerWorkerExtra) / lanes_of(options_);
     return std::clamp(round_down(share, AlignedBuffer::kAlignment), kBufferedBlock, kDirectBlock);
   }
 
@@ -162,150 +180,93 @@ class ImageWriter {
     return *state.out;
   }
 
-  void write_block(FileState& state, int64_t block, Worker& worker) {
+  // What comes after `row` of the group is not written.
+  void fail_from(Group& group, int64_t row) {
+    for (size_t i = group.first; i < group.first + group.count; ++i) {
+      FileState& state = files_[i];
+      std::lock_guard lock(state.mutex);
+      state.failed_block = std::min(state.failed_block, row);
+      state.turn.notify_all();
+    }
+    if (group.hashes != nullptr) group.hashes->fail(row);
+  }
+
+  void write_row(Group& group, int64_t row, Worker& worker) {
     if (options_.progress != nullptr && options_.progress->cancel) {
       throw Error(ErrorCode::kIo, "cancelled; the destination is as it was");
     }
-    WritableFile& out = open_file(state, block);
-    const FileImage& image = *state.file->image;
-    const int64_t begin = block * block_bytes_, end = std::min(image.size(), begin + block_bytes_);
-    const bool direct = out.alignment() > 1;
-    if (worker.buffer.size() == 0) worker.buffer = AlignedBuffer(block_bytes_);
-    const bool kept = is_written(state, block, begin, end, worker);
-    if (!kept) gather_payloads(state, begin, end, direct, worker);
-    if (image.wants_crc()) hand_in_checksums(state, block, worker);
-    if (!kept) render_literals(state, begin, end, worker);
-    if (end > begin && !kept) {
-      const uint32_t crc = journal_ != nullptr ? block_crc(worker) : 0;
-      if (direct) {
-        const int64_t padded = round_up(end - begin, out.alignment());
-        std::memset(worker.buffer.data() + (end - begin), 0, static_cast<size_t>(padded - (end - begin)));
-        worker.parts.assign(1, Bytes(worker.buffer.data(), static_cast<size_t>(padded)));
-      }
-      out.write_at(begin, worker.parts);
-      if (journal_ != nullptr) journal_->add(index_of(state), block, crc, end - begin);
+    if (worker.lanes.size() < group.count) worker.lanes.resize(group.count);
+    const std::span<Lane> lanes = std::span(worker.lanes).first(group.count);
+    for (size_t i = 0; i < group.count; ++i) {
+      lanes[i].state = &files_[group.first + i];
+      lanes[i].block.clear();
+      if (row < lanes[i].state->num_blocks) make_block(row, lanes[i], worker);
     }
-    finish_block(state, out);
-    if (options_.progress != nullptr) options_.progress->done_bytes += end - begin;
+    if (group.hashes != nullptr) hash_row(*group.hashes, row, lanes);
+    for (const Lane& lane : lanes) {
+      if (row < lane.state->num_blocks) write_block(row, lane);
+    }
   }
 
-  // Whether the block lies in the file as the journal says; its pieces then have their CRCs.
-  bool is_written(const FileState& state, int64_t block, int64_t begin, int64_t end, Worker& worker) {
-    if (state.written == nullptr || end == begin) return false;
-    const std::optional<uint32_t> crc = journal_->recorded_crc(index_of(state), block);
-    if (!crc) return false;
-    const MutableBytes bytes = worker.buffer.span().first(static_cast<size_t>(end - begin));
-    try {
-      state.written->read_at(begin, bytes);
-    } catch (const Error&) {
-      return false;
+  void make_block(int64_t row, Lane& lane, Worker& worker) {
+    FileState& state = *lane.state;
+    const bool direct = open_file(state, row).alignment() > 1;
+    const OutputFile& file = *state.file;
+    lane.block.begin(row * block_bytes_, std::min(file.image->size(), (row + 1) * block_bytes_),
+                     block_bytes_);
+    lane.is_kept = is_written(row, lane);
+    if (!lane.is_kept) {
+      lane.block.gather(file, worker.filler_of(*file.source), direct,
+                        file.image->wants_crc() || journal_ != nullptr);
     }
-    if (crc32(0, bytes) != *crc) return false;
-    journal_->add_kept(end - begin);
-    worker.pieces.clear();
-    if (!state.file->image->wants_crc()) return true;
-    for_parts(*state.file->image, begin, end,
-              [&](int64_t, const FileImage::Part& part, int64_t low, int64_t high) {
-                if (part.payload < 0) return;
-                const Bytes piece =
-                    bytes.subspan(static_cast<size_t>(low - begin), static_cast<size_t>(high - low));
-                worker.pieces.push_back({part.payload, low - part.offset, high - low, 0, 0, crc32(0, piece)});
-              });
+    if (file.image->wants_crc()) hand_in_checksums(row, lane.block, state);
+    if (!lane.is_kept) lane.block.render_literals(*file.image, state.crcs);
+  }
+
+  static void hash_row(RowHashes& hashes, int64_t row, std::span<const Lane> lanes) {
+    std::vector<std::span<const Bytes>> parts;
+    for (const Lane& lane : lanes) parts.push_back(lane.block.parts());
+    if (!hashes.add(row, parts)) throw Aborted{};
+  }
+
+  void write_block(int64_t row, const Lane& lane) {
+    FileState& state = *lane.state;
+    const int64_t length = lane.block.size();
+    WritableFile& out = open_file(state, row);
+    if (length > 0 && !lane.is_kept) {
+      const uint32_t crc = journal_ != nullptr ? lane.block.crc() : 0;
+      if (out.alignment() > 1) {
+        const Bytes padded = lane.block.padded_to(out.alignment());
+        out.write_at(lane.block.offset(), {&padded, 1});
+      } else {
+        out.write_at(lane.block.offset(), lane.block.parts());
+      }
+      if (journal_ != nullptr) journal_->add(index_of(state), row, crc, length);
+    }
+    finish_block(state, out);
+    if (options_.progress != nullptr) options_.progress->done_bytes += length;
+  }
+
+  // Whether the block lies in the file as the journal says; it is then read from there.
+  bool is_written(int64_t row, Lane& lane) {
+    const FileState& state = *lane.state;
+    if (state.written == nullptr || lane.block.size() == 0) return false;
+    const std::optional<uint32_t> crc = journal_->recorded_crc(index_of(state), row);
+    if (!crc || !lane.block.read_back(*state.file->image, *state.written, *crc)) return false;
+    journal_->add_kept(lane.block.size());
     return true;
   }
 
-  // Of all parts, one after another.
-  static uint32_t block_crc(const Worker& worker) {
-    uint32_t crc = 0;
-    size_t next = 0;
-    const auto go_on_to = [&](size_t end) {
-      for (; next < end; ++next) crc = crc32(crc, worker.parts[next]);
-    };
-    for (const Piece& piece : worker.pieces) {
-      if (piece.length < kCombineFrom) continue;
-      go_on_to(piece.first_part);
-      crc = crc32_combine(crc, piece.crc, piece.length);
-      next += piece.num_parts;
-    }
-    go_on_to(worker.parts.size());
-    return crc;
-  }
-
-  // Calls visit(part index, part, first byte, last byte) for the parts of the image inside [begin, end).
-  template <typename Visit>
-  static void for_parts(const FileImage& image, int64_t begin, int64_t end, Visit&& visit) {
-    if (begin >= end) return;
-    for (int64_t i = find_part(image, begin); i < image.num_parts(); ++i) {
-      const FileImage::Part part = image.part(i);
-      if (part.offset >= end) break;
-      const int64_t low = std::max(begin, part.offset), high = std::min(end, part.offset + part.length);
-      if (low < high) visit(i, part, low, high);
-    }
-  }
-
-  // Fills payload stretches into the buffer at their place in the block, or points at them in memory where
-  // the file takes any address.
-  void gather_payloads(FileState& state, int64_t begin, int64_t end, bool direct, Worker& worker) {
-    const FileImage& image = *state.file->image;
-    const bool takes_crc = image.wants_crc() || journal_ != nullptr;
-    worker.pieces.clear();
-    worker.parts.clear();
-    for_parts(image, begin, end, [&](int64_t, const FileImage::Part& part, int64_t low, int64_t high) {
-      std::byte* place = worker.buffer.data() + (low - begin);
-      if (part.payload < 0) {
-        worker.parts.emplace_back(place, static_cast<size_t>(high - low));
-        return;
-      }
-      const PayloadRef& payload = state.file->payloads[static_cast<size_t>(part.payload)];
-      PayloadFiller& filler = worker.filler_of(*state.file->source);
-      Piece piece{part.payload, low - part.offset, high - low, worker.parts.size(), 0, 0};
-      while (low < high) {
-        const int64_t at = low - part.offset;
-        auto [memory, available] = filler.view(payload, at);
-        int64_t count = high - low;
-        place = worker.buffer.data() + (low - begin);
-        if (memory == nullptr) {
-          filler.fill(payload, at, at + count, place);
-          memory = place;
-        } else {
-          count = std::min(available, count);
-          if (direct) {
-            count = std::min(count, kCopyBytes);
-            std::memcpy(place, memory, static_cast<size_t>(count));
-            memory = place;
-          }
-        }
-        const Bytes bytes(memory, static_cast<size_t>(count));
-        if (takes_crc) piece.crc = crc32(piece.crc, bytes);
-        worker.parts.push_back(bytes);
-        low += count;
-      }
-      piece.num_parts = worker.parts.size() - piece.first_part;
-      worker.pieces.push_back(piece);
-    });
-  }
-
-  void hand_in_checksums(FileState& state, int64_t block, const Worker& worker) {
+  void hand_in_checksums(int64_t row, const ImageBlock& block, FileState& state) {
     std::unique_lock lock(state.mutex);
-    state.turn.wait(lock, [&] { return state.failed_block < block || state.next_block == block; });
-    if (state.failed_block < block) throw Aborted{};
-    for (const Piece& piece : worker.pieces) {
+    state.turn.wait(lock, [&] { return state.failed_block < row || state.next_block == row; });
+    if (state.failed_block < row) throw Aborted{};
+    for (const ImageBlock::Piece& piece : block.pieces()) {
       uint32_t& crc = state.crcs[static_cast<size_t>(piece.payload)];
       crc = piece.begin == 0 ? piece.crc : crc32_combine(crc, piece.crc, piece.length);
     }
     ++state.next_block;
     state.turn.notify_all();
-  }
-
-  void render_literals(FileState& state, int64_t begin, int64_t end, Worker& worker) {
-    const FileImage& image = *state.file->image;
-    for_parts(image, begin, end, [&](int64_t i, const FileImage::Part& part, int64_t low, int64_t high) {
-      if (part.payload >= 0) return;
-      worker.literal.clear();
-      image.render(i, state.crcs, worker.literal);
-      std::memcpy(worker.buffer.data() + (low - begin), worker.literal.data() + (low - part.offset),
-                  static_cast<size_t>(high - low));
-    });
   }
 
   void finish_block(FileState& state, WritableFile& out) {
@@ -330,6 +291,7 @@ class ImageWriter {
   const WriteOptions& options_;
   Journal* const journal_;
   std::vector<FileState> files_;
+  std::vector<Group> groups_;
   std::vector<Worker> workers_;
   int64_t block_bytes_ = kBufferedBlock;
   std::unique_ptr<BlockOrder> order_;
@@ -338,7 +300,7 @@ class ImageWriter {
 WriteOptions with_defaults(WriteOptions options, int64_t block_bytes = kBufferedBlock) {
   if (options.num_threads <= 0) options.num_threads = default_num_threads();
   // Every worker needs a block and its extras; fewer workers keep a small budget.
-  const int64_t most = options.max_memory_bytes / (block_bytes + kPerWorkerExtra);
+  const int64_t most = options.max_memory_bytes / (block_bytes * lanes_of(options) + kPerWorkerExtra);
   options.num_threads =
       static_cast<int>(std::clamp<int64_t>(options.num_threads, 1, std::max<int64_t>(most, 1)));
   return options;
@@ -348,16 +310,18 @@ WriteOptions with_defaults(WriteOptions options, int64_t block_bytes = kBuffered
 
 int64_t write_buffer_bytes(const WriteOptions& given) {
   const WriteOptions options = with_defaults(given);
-  return std::min<int64_t>(options.max_memory_bytes, options.num_threads * (kDirectBlock + kPerWorkerExtra));
+  const int64_t per_worker = kDirectBlock * lanes_of(options) + kPerWorkerExtra;
+  return std::min<int64_t>(options.max_memory_bytes, options.num_threads * per_worker);
 }
 
-void write_images(Storage& storage, const std::vector<std::string>& paths,
-                  const std::vector<OutputFile>& files, const WriteOptions& given, Journal* journal) {
-  if (files.empty()) return;
+std::vector<Sha256Digest> write_images(Storage& storage, const std::vector<std::string>& paths,
+                                       const std::vector<OutputFile>& files, const WriteOptions& given,
+                                       Journal* journal) {
+  if (files.empty()) return {};
   const bool continues = journal != nullptr && journal->block_bytes() > 0;
   const WriteOptions options = with_defaults(given, continues ? journal->block_bytes() : kBufferedBlock);
   ThreadPool pool(options.num_threads);
-  ImageWriter(storage, paths, files, options, journal).run(pool);
+  return ImageWriter(storage, paths, files, options, journal).run(pool);
 }
 
 }  // namespace milepost

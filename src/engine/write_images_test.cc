@@ -7,10 +7,12 @@
 #include <functional>
 #include <latch>
 #include <numeric>
+#include <random>
 
 #include "engine/test_memory.h"
 #include "milepost/base/checksum.h"
 #include "milepost/base/error.h"
+#include "storage/test_files.h"
 
 namespace milepost {
 namespace {
@@ -89,6 +91,17 @@ class WriteImages : public ::testing::Test {
     std::shared_ptr<Storage> storage = memory_storage();
     write_images(*storage, paths_, files_, options);
     return storage;
+  }
+  // Writes with digests; every file has the one of what lies there.
+  void expect_digests(Storage& storage, const std::string& folder, WriteOptions options) {
+    options.hash_files = true;
+    std::vector<std::string> paths;
+    for (const std::string& path : paths_) paths.push_back(folder + path);
+    const std::vector<Sha256Digest> digests = write_images(storage, paths, files_, options);
+    ASSERT_EQ(digests.size(), paths.size());
+    for (size_t i = 0; i < paths.size(); ++i) {
+      EXPECT_EQ(digests[i], sha256(content(storage, paths[i]))) << paths[i];
+    }
   }
   static ByteVector content(Storage& storage, const std::string& path) {
     const auto file = storage.open_read(path);
@@ -205,10 +218,81 @@ TEST_F(WriteImages, StopsWhenCancelled) {
 }
 
 TEST_F(WriteImages, ABudgetForFewWorkersIsKept) {
+  for (const bool hash_files : {false, true}) {
+    WriteOptions options;
+    options.num_threads = 16;
+    options.max_memory_bytes = 16 << 20;
+    options.hash_files = hash_files;
+    EXPECT_LE(write_buffer_bytes(options), options.max_memory_bytes);
+  }
+}
+
+// Files of any sizes, in groups that are full and not, direct and buffered, cast and from memory.
+TEST_F(WriteImages, HashesWhatItWrites) {
+  std::mt19937_64 random(17);
+  const TestFolder folder;
+  for (int round = 0; round < 24; ++round) {
+    files_.clear();
+    paths_.clear();
+    source_.owned.clear();
+    set_source(std::make_shared<HookedSource>(static_cast<int64_t>(random() % (1 << 20))),
+               round % 2 == 0 ? DType::kFloat64 : DType::kFloat32);
+    const size_t count = 1 + random() % 9;
+    for (size_t i = 0; i < count; ++i) {
+      source_.owned.push_back(ByteVector(random() % (round % 3 == 0 ? 100 : 3 * kBlock), std::byte{'x'}));
+    }
+    for (size_t i = 0; i < count; ++i) {
+      std::vector<PayloadRef> payloads = {{PayloadRef::Kind::kOwned, static_cast<int32_t>(i), -1}};
+      if (random() % 3 == 0) payloads.push_back(kWhole);
+      add_file(payloads);
+    }
+    WriteOptions options;
+    options.num_threads = static_cast<int>(1 + random() % 5);
+    options.max_memory_bytes = static_cast<int64_t>(1 + random() % 64) << 20;
+    options.sync = false;
+    expect_digests(*memory_storage(), "", options);
+    expect_digests(*posix_storage(), folder.path(), options);
+  }
+}
+
+TEST_F(WriteImages, HashesBlocksThatAnInterruptedRunLeft) {
+  set_source(std::make_shared<HookedSource>(5 * kBlock / 4), DType::kFloat32);
+  add_file({kWhole});
+  add_file({kWhole, kWhole});
+  const std::shared_ptr<Storage> storage = memory_storage();
   WriteOptions options;
-  options.num_threads = 16;
-  options.max_memory_bytes = 16 << 20;
-  EXPECT_LE(write_buffer_bytes(options), options.max_memory_bytes);
+  options.hash_files = true;
+  const Journal::Policy policy{1, std::chrono::hours(1), 0};
+  Journal first(*storage, "/journal", {}, policy);
+  const std::vector<Sha256Digest> digests = write_images(*storage, paths_, files_, options, &first);
+  first.flush();
+  Journal second(*storage, "/journal", {}, policy);
+  ASSERT_EQ(second.read({files_[0].image->size(), files_[1].image->size()}), Journal::Found::kRecords);
+  EXPECT_EQ(write_images(*storage, paths_, files_, options, &second), digests);
+  EXPECT_EQ(second.bytes_kept(), files_[0].image->size() + files_[1].image->size());
+  EXPECT_EQ(digests[1], sha256(content(*storage, paths_[1])));
+}
+
+// The other files of the group wait for the one that fails, and give up.
+TEST_F(WriteImages, AFailureEndsAllFilesThatAreHashedTogether) {
+  const auto hook = [](int64_t offset) {
+    if (offset == body_offset(2)) throw FormatError(ErrorCode::kChecksum, "block 2");
+  };
+  set_source(std::make_shared<HookedSource>(8 * kBlock / 4, hook), DType::kFloat32);
+  source_.owned.push_back(ByteVector(9 * kBlock));
+  for (int i = 0; i < 3; ++i) add_file({{PayloadRef::Kind::kOwned, 0, -1}});
+  add_file({kWhole});
+  for (int num_threads : {1, 2, 5}) {
+    WriteOptions options;
+    options.num_threads = num_threads;
+    options.hash_files = true;
+    try {
+      write_images(*memory_storage(), paths_, files_, options);
+      FAIL();
+    } catch (const FormatError& error) {
+      EXPECT_EQ(error.summary(), "block 2");
+    }
+  }
 }
 
 }  // namespace

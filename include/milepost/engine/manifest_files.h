@@ -23,6 +23,9 @@ namespace milepost {
 struct ManifestOptions {
   int num_threads = 0;           // 0: default_num_threads()
   Progress* progress = nullptr;  // counts bytes of files
+  // check_manifest: of processes that check one folder together, which this is. Each hashes its share of the
+  // files, about as many bytes as the others; names are compared by all.
+  int64_t share = 0, num_shares = 1;
 };
 
 // The hash of every covered file, sorted by name.
@@ -31,6 +34,14 @@ manifest::Hashes hash_folder(const StorageLocation& folder, const ManifestOption
 // Hashes and writes the manifest, then removes a pending marker. Returns what the manifest now says.
 // Durability: temporary file, sync, rename, sync of the folder; a reader never sees half a manifest.
 manifest::Hashes write_manifest(const StorageLocation& folder, const ManifestOptions& options);
+
+// For who hashes files as they are written, into a folder that is not published yet. Durability: these are
+// synced, the folder is not.
+//
+// Lays the pending marker down, before the first file.
+void mark_pending(Storage& storage, const std::string& folder);
+// Writes the manifest, then removes the marker. Throws also what manifest::write() throws.
+void publish_manifest(Storage& storage, const std::string& folder, const manifest::Hashes& hashes);
 
 // What a check found. Extra files are no fault by the specification: the manifest does not forbid to add a
 // README.

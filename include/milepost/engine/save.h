@@ -7,6 +7,9 @@
 //   write_metadata_file(folder, all, results);             // coordinator: .metadata, synced; then
 //   StagedOutput::commit()
 //
+// With WriteOptions::hash_files the files are hashed as they are written, and a manifest goes with them
+// (engine/manifest_files.h): mark_pending(folder) before the first file; write_metadata_file does the rest.
+//
 // `save_dcp` does all of it for ranks in one process.
 #pragma once
 
@@ -15,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "milepost/base/checksum.h"
 #include "milepost/base/progress.h"
 #include "milepost/engine/checkpoint.h"
 #include "milepost/plan/save_plan.h"
@@ -25,7 +29,10 @@ namespace milepost {
 struct WriteOptions {
   int num_threads = 0;                            // 0: default_num_threads()
   int64_t max_memory_bytes = int64_t{128} << 20;  // all buffers together
-  int files_per_rank = 0;  // 0: one, or four from 64 MiB on, so that several threads can write at once
+  // 0: one, or four from 64 MiB on, so that several threads can write at once. Four where files are hashed,
+  // so that their streams interleave on a core.
+  int files_per_rank = 0;
+  bool hash_files = false;  // SHA-256 of every file, of the bytes as they pass
   bool sync = true;
   bool direct = true;  // O_DIRECT where the file system has it
   Progress* progress = nullptr;
@@ -35,6 +42,7 @@ struct WriteOptions {
 struct RankResult {
   std::vector<std::string> files;
   std::vector<int64_t> file_sizes;
+  std::vector<Sha256Digest> digests;  // of the files; empty unless they were hashed
   struct Place {
     int32_t file;
     int64_t offset, length;
@@ -48,9 +56,11 @@ RankResult write_rank(Storage& storage, const std::string& folder, const GlobalP
                       const std::shared_ptr<const Checkpoint>& source, const WriteOptions& options);
 
 // Fills the plan's catalog with all ranks' results and writes `.metadata` (synced). `checkpoint_id`: the
-// final folder's name.
-void write_metadata_file(Storage& storage, const std::string& folder, GlobalPlan& plan,
-                         const std::vector<RankResult>& results, const std::string& checkpoint_id, bool sync);
+// final folder's name. Where the results have digests, writes the manifest of all these files as well, and
+// removes the pending marker. Returns the number of files that the manifest lists; 0: there is none.
+int64_t write_metadata_file(Storage& storage, const std::string& folder, GlobalPlan& plan,
+                            const std::vector<RankResult>& results, const std::string& checkpoint_id,
+                            bool sync);
 
 // All four steps for ranks in one process, staged and published at `destination`. `sources[r]` holds what
 // rank r proposes (one entry: all ranks share it).
