@@ -231,6 +231,11 @@ class RealProcessGroups final : public ProcessGroups {
     for (const char* name : kDimensions) {
       groups_[name] = make_group(name, mesh.group(name), mesh.coordinate(name));
     }
+    // With connections of its own, since another thread issues its operations.
+    groups_["checkpoint"] =
+        everyone.size() == 1 ? make_single_group("checkpoint", mesh.rank())
+                             : std::make_unique<BackendGroup>("checkpoint", everyone, mesh.rank(),
+                                                              connect("checkpoint", everyone, mesh.rank()));
   }
 
   std::shared_ptr<JobStore> store() override { return job_store_; }
@@ -270,7 +275,7 @@ class LocalProcessGroups final : public ProcessGroups {
   explicit LocalProcessGroups(const DeviceMesh& mesh) : ProcessGroups(mesh) {
     std::vector<int64_t> everyone(static_cast<size_t>(mesh.degrees().world_size()));
     for (size_t rank = 0; rank < everyone.size(); ++rank) everyone[rank] = static_cast<int64_t>(rank);
-    groups_["world"] = make("world", everyone, mesh.rank());
+    for (const char* name : {"world", "checkpoint"}) groups_[name] = make(name, everyone, mesh.rank());
     for (const char* name : kDimensions) groups_[name] = make(name, mesh.group(name), mesh.coordinate(name));
   }
 

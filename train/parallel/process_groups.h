@@ -42,7 +42,8 @@ class ProcessGroups {
 
   virtual ~ProcessGroups() = default;
   const DeviceMesh& mesh() const { return mesh_; }
-  // By the names that DeviceMesh::group knows, and "world". Dimensions of one rank have a group of one.
+  // By the names that DeviceMesh::group knows, "world", and "checkpoint": all ranks again, for a thread that
+  // saves beside the one that trains. Dimensions of one rank have a group of one.
   Group& group(const std::string& dimension);
   // Null with one process and for fake groups.
   virtual std::shared_ptr<JobStore> store() { return nullptr; }
