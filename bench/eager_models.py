@@ -118,13 +118,16 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self, name, seq_len, dtype):
+    """`shape`: of another llama3 than the debug model: dim, layers, heads, hidden."""
+
+    def __init__(self, name, seq_len, dtype, shape=None):
         super().__init__()
-        self.dim, vocab, self.dtype = 256, 2048, dtype
+        shape = shape or {"dim": 256}
+        self.dim, vocab, self.dtype = shape["dim"], 2048, dtype
         self.embedding = nn.Parameter(torch.randn(vocab, self.dim))
-        self.layers = nn.ModuleList({"llama3": llama3_blocks, "deepseek_v3": deepseek_v3_blocks}[name](self.dim))
+        self.layers = nn.ModuleList({"llama3": llama3_blocks, "deepseek_v3": deepseek_v3_blocks}[name](**shape))
         self.norm, self.head = Norm(self.dim), Linear(self.dim, vocab)
-        rope_dim, theta = {"llama3": (16, 500000.0), "deepseek_v3": (64, 10000.0)}[name]
+        rope_dim, theta = {"llama3": (self.dim // shape.get("heads", 16), 500000.0), "deepseek_v3": (64, 10000.0)}[name]
         angles = torch.arange(seq_len)[:, None] * theta ** (-torch.arange(0, rope_dim, 2) / rope_dim)
         self.register_buffer("cis", torch.polar(torch.ones_like(angles), angles))
 
@@ -135,8 +138,8 @@ class Model(nn.Module):
         return self.head(self.norm(x))
 
 
-def llama3_blocks(dim):
-    return [Block(dim, GroupedQueryAttention(dim, 16, 16), FeedForward(dim, 768)) for _ in range(6)]
+def llama3_blocks(dim, layers=6, heads=16, hidden=768):
+    return [Block(dim, GroupedQueryAttention(dim, heads, heads), FeedForward(dim, hidden)) for _ in range(layers)]
 
 
 def deepseek_v3_blocks(dim):
@@ -146,9 +149,9 @@ def deepseek_v3_blocks(dim):
 
 
 class Trainer:
-    def __init__(self, name, dtype, batch, seq_len):
+    def __init__(self, name, dtype, batch, seq_len, shape=None):
         torch.manual_seed(0)
-        self.model = Model(name, seq_len, getattr(torch, dtype))
+        self.model = Model(name, seq_len, getattr(torch, dtype), shape)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=8e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
         self.tokens_BL = torch.randint(0, 2000, (batch, seq_len + 1))
 
