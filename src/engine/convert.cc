@@ -78,6 +78,14 @@ void require_space(const ConvertReport& report, const std::string& path) {
   throw error;
 }
 
+void write_small_files(Storage& storage, const std::string& folder, const OutputSet& output, bool sync) {
+  for (const OutputSet::SmallFile& small : output.small_files) {
+    BufferedFile file(storage, join_path(folder, small.name));
+    small.write(file);
+    file.finish(sync);
+  }
+}
+
 void write_output(Storage& storage, const std::string& staging, bool single_file, const OutputSet& output,
                   const WriteOptions& write, Journal& journal) {
   std::vector<std::string> paths;
@@ -86,11 +94,33 @@ void write_output(Storage& storage, const std::string& staging, bool single_file
     paths.push_back(single_file ? staging : join_path(staging, file.image->name()));
   }
   write_images(storage, paths, output.files, write, &journal);
-  for (const OutputSet::SmallFile& small : output.small_files) {
-    BufferedFile file(storage, join_path(staging, small.name));
-    small.write(file);
-    file.finish(write.sync);
+  write_small_files(storage, staging, output, write.sync);
+}
+
+WriteOptions write_options(const ConvertOptions& options) {
+  WriteOptions write;
+  write.num_threads = options.num_threads;
+  write.max_memory_bytes = options.max_memory_bytes;
+  write.sync = options.sync;
+  write.progress = options.progress;
+  return write;
+}
+
+// What is known before anything is written, but for the small files.
+ConvertReport describe(const Checkpoint& source, const Selection& selection, const OutputSet& output) {
+  ConvertReport report;
+  report.skipped = selection.skipped;
+  report.warnings = source.warnings();
+  report.warnings.insert(report.warnings.end(), selection.warnings.begin(), selection.warnings.end());
+  report.tensors = selection.num_tensors;
+  report.objects = selection.num_objects;
+  report.casts = selection.num_casts;
+  report.bytes_in = selection.bytes_in;
+  for (const OutputFile& file : output.files) {
+    report.files.push_back({file.image->name(), file.image->size()});
+    report.bytes_out += file.image->size();
   }
+  return report;
 }
 
 void write_staged(const StorageLocation& location, bool single_file, const OutputSet& output,
@@ -126,6 +156,27 @@ void write_staged(const StorageLocation& location, bool single_file, const Outpu
 
 }  // namespace
 
+ConvertReport convert_part(const std::shared_ptr<const Checkpoint>& source, const StorageLocation& folder,
+                           const ConvertOptions& options, ConvertShare share) {
+  check_options(options);
+  const Selection selection = select_entries(*source, options);
+  require_sound(*source, selection);
+  OutputSet output = plan_output(source, selection, options, folder.path);
+  ConvertReport report = describe(*source, selection, output);
+  std::vector<OutputFile> own;
+  std::vector<std::string> paths;
+  for (int64_t i = share.index; i < static_cast<int64_t>(output.files.size()); i += share.count) {
+    own.push_back(std::move(output.files[static_cast<size_t>(i)]));
+    report.disk_bytes_needed += own.back().image->size();
+    paths.push_back(join_path(folder.path, own.back().image->name()));
+  }
+  report.disk_bytes_free = folder.storage->free_bytes(folder.path);
+  require_space(report, folder.path);
+  write_images(*folder.storage, paths, own, write_options(options));
+  if (share.index == 0) write_small_files(*folder.storage, folder.path, output, options.sync);
+  return report;
+}
+
 ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, std::string_view dst,
                       const ConvertOptions& options) {
   return convert(source, resolve_location(dst), options);
@@ -145,30 +196,16 @@ ConvertReport convert_with(const std::shared_ptr<const Checkpoint>& source, cons
   const Selection selection = select_entries(*source, options);
   require_sound(*source, selection);
   const OutputSet output = plan_output(source, selection, options, location.path);
-
-  WriteOptions write;
-  write.num_threads = options.num_threads;
-  write.max_memory_bytes = options.max_memory_bytes;
-  write.sync = options.sync;
-  write.progress = options.progress;
-  ConvertReport report;
-  report.skipped = selection.skipped;
-  report.warnings = source->warnings();
-  report.warnings.insert(report.warnings.end(), selection.warnings.begin(), selection.warnings.end());
-  report.tensors = selection.num_tensors;
-  report.objects = selection.num_objects;
-  report.casts = selection.num_casts;
-  report.bytes_in = selection.bytes_in;
-  for (const OutputFile& file : output.files)
-    report.files.push_back({file.image->name(), file.image->size()});
+  const WriteOptions write = write_options(options);
+  ConvertReport report = describe(*source, selection, output);
   std::vector<Sha256Digest> small_files;
   for (const OutputSet::SmallFile& small : output.small_files) {
     HashingSink sink;
     small.write(sink);
     report.files.push_back({small.name, sink.count});
+    report.bytes_out += sink.count;
     small_files.push_back(sink.hash.finish());
   }
-  for (const ConvertReport::File& file : report.files) report.bytes_out += file.size_bytes;
   report.disk_bytes_needed = report.bytes_out;
   report.disk_bytes_free = location.storage->free_bytes(parent_path(location.path));
   report.peak_buffer_bytes = write_buffer_bytes(write);

@@ -83,6 +83,17 @@ struct ConvertReport {
 // where there is nothing to resume, a warning. A resumed one leaves what it wrote on any failure.
 ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, const StorageLocation& dst,
                       const ConvertOptions& options);
+// One of several workers' share of a conversion.
+struct ConvertShare {
+  int64_t index, count;
+};
+// Writes some files of what convert() would write into a folder: those whose number modulo share.count is
+// share.index, and with the first share what lies beside them (index, companions). Workers that do this for
+// all shares, into one folder, write what convert() does. `folder` exists, staged and published by the
+// caller; overwrite and resume are not looked at. The report's files and bytes are those of all shares, small
+// files left out. Throws as convert() does; what was written so far then stays.
+ConvertReport convert_part(const std::shared_ptr<const Checkpoint>& source, const StorageLocation& folder,
+                           const ConvertOptions& options, ConvertShare share);
 // `dst`: a path or URI as resolve_location() takes it.
 ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, std::string_view dst,
                       const ConvertOptions& options);
