@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "milepost/base/error.h"
 #include "milepost/storage/storage.h"
 
@@ -15,6 +13,23 @@ bool is_remote(std::string_view path) { return path.find("://") != path.npos; }
 [[noreturn]] void refuse(std::string_view option, std::string_view why, std::string_view hint) {
   ValueError error(fmt::format("{} {}", option, why), std::string(hint), ErrorCode::kUnsupported);
   throw error;
+}
+
+void add_ema_messages(const config::Trainer& config, std::vector<Message>* messages) {
+  if (!config.checkpoint.enable) {
+    messages->push_back(
+        {true, "ema_weights: the moving average is not saved, since checkpoint.enable is off"});
+  } else if (config.checkpoint.last_save_model_only && !config.checkpoint.load_only) {
+    messages->push_back({true,
+                         "ema_weights: the last checkpoint will not hold the moving average, since "
+                         "checkpoint.last_save_model_only is on"});
+  }
+  if (config.training.dtype != "float32") {
+    messages->push_back(
+        {true, fmt::format("ema_weights: the moving average is kept in {}, as the weights are; "
+                           "small changes of it are lost",
+                           config.training.dtype.text())});
+  }
 }
 
 }  // namespace
@@ -36,21 +51,10 @@ bool should_save(const config::Checkpoint& options, int64_t step, bool last_step
   return last_step || step % options.interval == 0;
 }
 
-std::vector<int64_t> steps_to_remove(std::span<const int64_t> steps, int64_t keep) {
-  std::vector<int64_t> sorted(steps.begin(), steps.end());
-  std::sort(sorted.begin(), sorted.end());
-  const int64_t excess = keep == 0 ? 0 : std::ssize(sorted) - keep;
-  sorted.resize(static_cast<size_t>(std::max<int64_t>(0, excess)));
-  return sorted;
-}
-
 std::vector<Message> check_supported(const config::Trainer& config) {
   const config::Checkpoint& options = config.checkpoint;
-  if (config.ema_weights.enable) {
-    refuse("ema_weights.enable", "asks for a moving average of the weights, which this version has not",
-           "leave it out");
-  }
   std::vector<Message> messages;
+  if (config.ema_weights.enable) add_ema_messages(config, &messages);
   if (!options.enable) return messages;
   const std::string folder = checkpoint_folder(config);
   if (is_remote(folder)) {

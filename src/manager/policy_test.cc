@@ -8,7 +8,6 @@
 namespace milepost::manager {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -46,14 +45,6 @@ TEST(Policy, NeverSavesWhenOffOrOnlyLoading) {
   EXPECT_FALSE(should_save(options, 5, true));
 }
 
-TEST(Policy, KeepsTheNewest) {
-  const std::vector<int64_t> steps = {30, 0, 9, 10};
-  EXPECT_THAT(steps_to_remove(steps, 2), ElementsAre(0, 9));
-  EXPECT_THAT(steps_to_remove(steps, 4), IsEmpty());
-  EXPECT_THAT(steps_to_remove(steps, 9), IsEmpty());
-  EXPECT_THAT(steps_to_remove(steps, 0), IsEmpty());
-}
-
 TEST(Policy, JoinsFolders) {
   config::Trainer config;
   config.dump_folder = "out/";
@@ -86,8 +77,19 @@ TEST(Policy, RefusesWhatThisVersionHasNot) {
   EXPECT_THAT(refusal(config), HasSubstr("checkpoint.folder"));
   config.checkpoint.enable = false;
   EXPECT_EQ(refusal(config), "");
+}
+
+TEST(Policy, SaysWhereTheMovingAverageIsNotSaved) {
+  config::Trainer config;
   config.ema_weights.enable = true;
-  EXPECT_THAT(refusal(config), HasSubstr("ema_weights"));
+  EXPECT_THAT(check_supported(config)[0].text, HasSubstr("checkpoint.enable is off"));
+  config.checkpoint = enabled(10);
+  config.checkpoint.last_save_model_only = true;
+  EXPECT_THAT(check_supported(config)[0].text, HasSubstr("last_save_model_only is on"));
+  config.checkpoint.last_save_model_only = false;
+  EXPECT_THAT(check_supported(config), IsEmpty());
+  config.training.dtype = "bfloat16";
+  EXPECT_THAT(check_supported(config)[0].text, HasSubstr("kept in bfloat16"));
 }
 
 TEST(Policy, SaysWhatItDoesInsteadOfSavingInTheBackground) {

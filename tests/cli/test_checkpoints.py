@@ -224,7 +224,6 @@ def test_names_that_only_look_like_steps_and_debris_are_passed_over(tmp_path):
 
 
 @pytest.mark.parametrize("flags, words", [
-    (("--ema-weights.enable",), "moving average"),
     (("--checkpoint.extensions.verify-hash-manifest",), "manifest"),
     (("--checkpoint.folder", "s3://bucket/run"), "remote"),
 ])

@@ -114,7 +114,8 @@ void Trainer::build() {
   build_optimizer();
   open_data();
   const Job job{model_.get(), optimizer_.get(), scheduler_.get(), data_.get(),
-                &state_,      place_.rank,      place_.world,     is_alone() ? nullptr : groups_.get()};
+                &state_,      place_.rank,      place_.world,     is_alone() ? nullptr : groups_.get(),
+                ema_.get()};
   checkpointer_ = std::make_unique<Checkpointer>(config_, job, [](bool is_warning, std::string_view text) {
     is_warning ? log_warning(text) : log_info(text);
   });
@@ -194,6 +195,7 @@ void Trainer::build_optimizer() {
   for (const std::string& warning : schedule.warnings()) log_warning(warning);
   scheduler_ = std::make_unique<LrScheduler>(std::move(schedule), *optimizer_);
   for (const std::string& line : optimizer_lines(*optimizer_)) log_info(line);
+  if (config_.ema_weights.enable) ema_ = std::make_unique<Ema>(model_->parameters(), config_.ema_weights);
 }
 
 void Trainer::open_data() {
@@ -342,6 +344,7 @@ void Trainer::update(double loss, double max_loss) {
   if (const auto& coeff = config_.model.options.load_balance_coeff; coeff)
     update_expert_biases(loads, *coeff, ranks("loss"));
   optimizer_->step();
+  if (ema_) ema_->update(state_.step);
   record_.learning_rates = learning_rates(*optimizer_);
   scheduler_->step();
 

@@ -14,9 +14,10 @@
 #include "milepost/data/prefetch.h"
 #include "train/models/model.h"
 #include "train/models/sharded_weights.h"
+#include "train/optim/ema.h"
 #include "train/optim/optimizer.h"
-#include "train/run/device.h"
 #include "train/parallel/failure_board.h"
+#include "train/run/device.h"
 #include "train/run/memory.h"
 #include "train/run/metrics.h"
 #include "train/run/metrics_writer.h"
@@ -91,6 +92,7 @@ class Trainer {
   ShardedWeights* sharded_ = nullptr;  // of execution_; null with one process
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<LrScheduler> scheduler_;
+  std::unique_ptr<Ema> ema_;  // null without ema_weights.enable
   std::unique_ptr<data::Prefetcher> data_;
   std::unique_ptr<Checkpointer> checkpointer_;
   std::unique_ptr<Validator> validator_;

@@ -7,14 +7,19 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <numeric>
 #include <optional>
 
 #include "milepost/base/error.h"
 #include "milepost/config/bundled.h"
 #include "milepost/engine/convert.h"
+#include "milepost/engine/ema.h"
 #include "milepost/engine/save.h"
 #include "milepost/engine/save_bytes.h"
 #include "milepost/manager/entries.h"
+#include "milepost/manager/events.h"
+#include "milepost/manager/pins.h"
+#include "milepost/manager/retention.h"
 #include "milepost/manager/start.h"
 #include "milepost/storage/staging.h"
 #include "train/state/job_load.h"
@@ -92,8 +97,18 @@ class Together {
   Group* group_;
 };
 
+int64_t bytes_of(const std::vector<RankResult>& results) {
+  int64_t bytes = 0;
+  for (const RankResult& result : results) {
+    bytes = std::accumulate(result.file_sizes.begin(), result.file_sizes.end(), bytes);
+  }
+  return bytes;
+}
+
 // The plan is made on every rank from the same proposals, so that only these and what was written travel.
-void write_dcp(const StorageLocation& destination, const Snapshot& snapshot, const Job& job) {
+// Returns the bytes of all data files; `written` is told of them once they are synced.
+int64_t write_dcp(const StorageLocation& destination, const Snapshot& snapshot, const Job& job,
+                  const std::function<void(int64_t bytes, double seconds)>& written) {
   const Together ranks(job);
   std::vector<LocalPlan> plans;
   for (const std::string& bytes : ranks.gather([&] { return encode_local_plan(snapshot.plan); })) {
@@ -107,18 +122,22 @@ void write_dcp(const StorageLocation& destination, const Snapshot& snapshot, con
     return staged->path();
   });
   std::vector<RankResult> results;
+  const Stopwatch stopwatch;
   for (const std::string& bytes : ranks.gather([&] {
          return encode_rank_result(
              write_rank(*destination.storage, folder, plan, job.rank(), snapshot.checkpoint, {}));
        })) {
     results.push_back(decode_rank_result(bytes));
   }
+  const int64_t bytes = bytes_of(results);
+  written(bytes, stopwatch.seconds());
   ranks.first([&] {
     write_metadata_file(*destination.storage, staged->path(), plan, results, base_name(destination.path),
                         true);
     staged->commit();
     return std::string();
   });
+  return bytes;
 }
 
 }  // namespace
@@ -130,6 +149,9 @@ struct Checkpointer::Parts {
   const config::Checkpoint& options = config.checkpoint;
   const StorageLocation folder = resolve_location(manager::checkpoint_folder(config));
   int64_t saved_step = -1;
+  // Of the first rank, where steps are saved.
+  std::unique_ptr<manager::EventLog> events = {};
+  std::unique_ptr<manager::StepRemover> remover = {};
 
   void log(const std::string& text) const {
     if (log_line) log_line(false, text);
@@ -141,24 +163,51 @@ struct Checkpointer::Parts {
     for (const Message& message : messages) message.is_warning ? warn(message.text) : log(message.text);
   }
 
-  void make_folder() const {
-    Together(job).first([&] {
+  void begin_background();
+  void report(manager::CheckpointEvent::Kind kind, int64_t step, int64_t bytes, double seconds,
+              std::optional<double> pause = std::nullopt) const {
+    if (events) events->add({kind, step, bytes, seconds, pause});
+  }
+  // Makes the folder of steps. False: the step is there and pinned, and must stay as it is.
+  bool make_room(int64_t step) const {
+    const std::string pin = Together(job).first([&] {
       make_folders(*folder.storage, folder.path);
-      return std::string();
+      return std::string(manager::is_pinned(step_location(step)) ? manager::kPinName : "");
     });
+    if (!pin.empty()) warn(fmt::format("step-{} is pinned: it stays as it is, and is not saved again", step));
+    return pin.empty();
   }
   void remove_debris() const;
   std::vector<std::string> parts_of_job() const;
+  std::optional<EmaCopy> average_of(const Checkpoint& checkpoint, const Start& start) const;
   void load_from(const Start& start) const;
   StorageLocation step_location(int64_t step) const {
     return {folder.storage, manager::step_path(folder.path, step)};
   }
-  void save_full(int64_t step);
-  void save_model(int64_t step);
-  void save_last(int64_t step);
-  void remove_old() const;
-  void remove_step(int64_t step) const;
+  // These return the bytes that they wrote.
+  int64_t save_full(int64_t step);
+  int64_t save_model(int64_t step);
+  int64_t save_last(int64_t step);
+  int64_t write(int64_t step, const JobSnapshot& state) const {
+    return write_dcp(step_location(step), state.snapshot, job, [&](int64_t bytes, double seconds) {
+      report(manager::CheckpointEvent::Kind::kWritten, step, bytes, seconds);
+    });
+  }
 };
+
+// A failure there is none of the run's.
+void Checkpointer::Parts::begin_background() {
+  if (job.rank() != 0 || job.optimizer == nullptr || options.load_only) return;
+  const StorageLocation dump = resolve_location(config.dump_folder);
+  const std::string file = join_path(dump.path, "checkpoint-events.jsonl");
+  events = std::make_unique<manager::EventLog>(StorageLocation{dump.storage, file}, log_line);
+  remover = std::make_unique<manager::StepRemover>(
+      folder, options,
+      [this](bool is_warning, std::string_view text) {
+        if (log_line) log_line(is_warning, text);
+      },
+      events.get());
+}
 
 // Of saves that a kill interrupted. A failure costs nothing but room.
 void Checkpointer::Parts::remove_debris() const {
@@ -178,6 +227,32 @@ std::vector<std::string> Checkpointer::Parts::parts_of_job() const {
   return parts;
 }
 
+// The moving average to load. Without one it begins with what else is loaded.
+std::optional<EmaCopy> Checkpointer::Parts::average_of(const Checkpoint& checkpoint,
+                                                       const Start& start) const {
+  const std::vector<EmaCopy> copies = ema_copies(checkpoint.catalog());
+  if (job.ema == nullptr || job.optimizer == nullptr) {
+    if (!copies.empty() && job.optimizer != nullptr && !start.model_only) {
+      warn("The checkpoint holds a moving average of the weights, which this run does not keep");
+    }
+    return std::nullopt;
+  }
+  const bool is_wanted = !start.model_only && !manager::is_excluded(options, kEmaPart);
+  if (!is_wanted || copies.empty()) {
+    warn(fmt::format("The moving average of the weights begins anew with the weights that are loaded: {}",
+                     is_wanted          ? "the checkpoint holds none"
+                     : start.model_only ? "only the model is loaded"
+                                        : "checkpoint.exclude_from_loading names ema_optimizer"));
+    return std::nullopt;
+  }
+  const config::EmaWeights& ema = job.ema->options();
+  const bool is_only = copies.size() == 1 || copies[0].name.empty();
+  const EmaCopy copy =
+      *choose_ema(checkpoint, is_only ? "" : ema_copy_name(ema.decay, ema.half_life_fraction));
+  if (!copy.name.empty()) log(fmt::format("Loading the moving average {} of the weights", copy.name));
+  return copy;
+}
+
 void Checkpointer::Parts::load_from(const Start& start) const {
   const std::shared_ptr<const Checkpoint> checkpoint = Checkpoint::open(start.path);
   const bool is_dcp = checkpoint->format() == CheckpointFormat::kDcp;
@@ -190,12 +265,16 @@ void Checkpointer::Parts::load_from(const Start& start) const {
     error.set_path(start.path);
     throw error;
   }
+  const std::optional<EmaCopy> average = average_of(*checkpoint, start);
   if (start.from_hf) {
     log_all(load_model(checkpoint, config.model.architecture, start.quantised, *job.model));
-    return;
+  } else {
+    if (!start.model_only) manager::check_excluded(options);
+    log_all(
+        load_job(checkpoint, start.model_only ? std::vector<std::string>{} : parts_of_job(), job, average));
   }
-  if (!start.model_only) manager::check_excluded(options);
-  log_all(load_job(checkpoint, start.model_only ? std::vector<std::string>{} : parts_of_job(), job));
+  if (job.ema != nullptr && !average) job.ema->reseed();
+  if (start.from_hf) return;
   if (job.data != nullptr) {
     for (const data::Message& message : job.data->take_messages()) {
       message.is_warning ? warn(message.text) : log(message.text);
@@ -203,14 +282,13 @@ void Checkpointer::Parts::load_from(const Start& start) const {
   }
 }
 
-void Checkpointer::Parts::save_full(int64_t step) {
-  const JobSnapshot state = snapshot_of_job(job, run_record(config));
-  write_dcp(step_location(step), state.snapshot, job);
+int64_t Checkpointer::Parts::save_full(int64_t step) {
+  return write(step, snapshot_of_job(job, run_record(config)));
 }
 
-void Checkpointer::Parts::save_model(int64_t step) {
+int64_t Checkpointer::Parts::save_model(int64_t step) {
   const JobSnapshot state = snapshot_of_model(*job.model, export_dtype(options));
-  if (!options.last_save_in_hf) return write_dcp(step_location(step), state.snapshot, job);
+  if (!options.last_save_in_hf) return write(step, state);
   if (job.groups != nullptr) {
     throw ValueError("several ranks cannot save in Hugging Face's form yet",
                      "save the model as DCP and use `milepost export`");
@@ -224,37 +302,17 @@ void Checkpointer::Parts::save_model(int64_t step) {
   convert_options.always_index = true;
   convert_options.overwrite = true;
   add_hugging_face_files(exported, convert_options.dtype, false, std::nullopt, &convert_options);
-  convert(exported.checkpoint, step_location(step), convert_options);
+  return convert(exported.checkpoint, step_location(step), convert_options).bytes_out;
 }
 
-void Checkpointer::Parts::save_last(int64_t step) {
+int64_t Checkpointer::Parts::save_last(int64_t step) {
   if (options.last_save_model_only) {
     log(fmt::format("Saving a model only checkpoint in torch.{} at last step, step {}.",
                     options.export_dtype.text(), step));
-    save_model(step);
-  } else {
-    log(fmt::format("Saving a full checkpoint at last step, step {}.", step));
-    save_full(step);
+    return save_model(step);
   }
-}
-
-void Checkpointer::Parts::remove_old() const {
-  const std::vector<int64_t> steps = manager::list_steps(folder);
-  for (const int64_t step : manager::steps_to_remove(steps, options.keep_latest_k)) remove_step(step);
-}
-
-// What others wrote stays; a failure costs nothing but room.
-void Checkpointer::Parts::remove_step(int64_t step) const {
-  const StorageLocation location = step_location(step);
-  try {
-    if (!manager::is_own(*Checkpoint::open(location))) return;
-    const Stopwatch stopwatch;
-    log(fmt::format("Checkpointer is deleting {}.", location.path));
-    StagedOutput::remove(location.storage, location.path);
-    log(fmt::format("Checkpointer deleted {} in {:.2f} seconds.", location.path, stopwatch.seconds()));
-  } catch (const Error& error) {
-    warn(fmt::format("Checkpointer failed to delete {}: {}. Skipping.", location.path, error.what()));
-  }
+  log(fmt::format("Saving a full checkpoint at last step, step {}.", step));
+  return save_full(step);
 }
 
 Checkpointer::Checkpointer(const config::Trainer& config, const Job& job, LogLine log) {
@@ -262,6 +320,7 @@ Checkpointer::Checkpointer(const config::Trainer& config, const Job& job, LogLin
   if (!config.checkpoint.enable) return;
   parts_.reset(new Parts{config, job, std::move(log)});
   parts_->log_all(messages);
+  parts_->begin_background();
   parts_->log(fmt::format("Checkpointing active. Checkpoints will be loaded from and saved to {}",
                           parts_->folder.path));
 }
@@ -310,13 +369,14 @@ bool Checkpointer::save(int64_t step, bool last_step) {
   if (parts_ == nullptr || !manager::should_save(parts_->options, step, last_step)) return false;
   const Stopwatch stopwatch;
   parts_->log("Saving the checkpoint.");
-  parts_->make_folder();
+  if (!parts_->make_room(step)) return false;
+  const int64_t bytes = last_step ? parts_->save_last(step) : parts_->save_full(step);
+  parts_->report(manager::CheckpointEvent::Kind::kCommitted, step, bytes, stopwatch.seconds(),
+                 stopwatch.seconds());
   if (last_step) {
-    parts_->save_last(step);
     parts_->log(fmt::format("Last step checkpoint completed in {:.2f}s", stopwatch.seconds()));
   } else {
-    parts_->save_full(step);
-    if (parts_->job.rank() == 0) parts_->remove_old();
+    if (parts_->remover) parts_->remover->look_again();
     parts_->log(fmt::format("Finished saving the checkpoint in {:.2f} seconds.", stopwatch.seconds()));
   }
   parts_->saved_step = step;
@@ -327,8 +387,10 @@ bool Checkpointer::save_before_end(int64_t step) {
   if (parts_ == nullptr || parts_->options.load_only || parts_->saved_step == step) return false;
   const Stopwatch stopwatch;
   parts_->log("Saving the checkpoint.");
-  parts_->make_folder();
-  parts_->save_full(step);
+  if (!parts_->make_room(step)) return false;
+  const int64_t bytes = parts_->save_full(step);
+  parts_->report(manager::CheckpointEvent::Kind::kCommitted, step, bytes, stopwatch.seconds(),
+                 stopwatch.seconds());
   parts_->saved_step = step;
   parts_->log(fmt::format("Finished saving the checkpoint in {:.2f} seconds.", stopwatch.seconds()));
   return true;
@@ -336,6 +398,8 @@ bool Checkpointer::save_before_end(int64_t step) {
 
 void Checkpointer::wait_for_staging() {}  // every save ends before it returns
 
-void Checkpointer::close() {}
+void Checkpointer::close() {
+  if (parts_ != nullptr && parts_->remover) parts_->remover->close();
+}
 
 }  // namespace milepost::train

@@ -6,7 +6,8 @@
 //   for (...) { ...; checkpoints.wait_for_staging(); optimizer.step(); ...; checkpoints.save(step, is_last);
 //   } checkpoints.close();
 //
-// With checkpoint.enable off, nothing is loaded or saved. Threads: one, the one that trains.
+// With checkpoint.enable off, nothing is loaded or saved. Threads: one, the one that trains; old steps are
+// removed, and the log told so, on another.
 #pragma once
 
 #include <memory>
@@ -31,16 +32,17 @@ class Checkpointer {
   // states that do not fit (ValueError). Only after a read that fails half-way (StorageError) the job holds
   // unspecified values. Throws StorageError kNotFound, ValueError for what is not there.
   bool load(int64_t step);
-  // Saves when this step is due, and removes what keep_latest_k lets go. Returns whether something was
-  // written. After an error the older checkpoints are intact, and none lies at this step's name.
-  // Durability: after return the checkpoint survives a power cut.
+  // Saves when this step is due, and has removed in the background what keep_latest_k lets go. Returns
+  // whether something was written: a pinned step is not, and a warning says so. After an error the older
+  // checkpoints are intact, and none lies at this step's name. Durability: after return the checkpoint
+  // survives a power cut.
   bool save(int64_t step, bool last_step);
   // Saves the full state whatever the interval, for a run that ends early (a signal), unless this step has
   // been saved. As save() otherwise.
   bool save_before_end(int64_t step);
   // Before the optimizer changes parameters: waits until a save no longer reads them.
   void wait_for_staging();
-  // Ends what runs in the background.
+  // Waits for what runs in the background.
   void close();
 
  private:

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <map>
+#include <mutex>
 
 #include "milepost/base/error.h"
 #include "milepost/engine/checkpoint.h"
@@ -115,13 +116,15 @@ class CheckpointerTest : public testing::Test {
 
   LogLine log() {
     return [this](bool is_warning, std::string_view text) {
+      const std::lock_guard lock(mutex);
       lines += std::string(is_warning ? "WARNING " : "") + std::string(text) + "\n";
     };
   }
   std::string path(const std::string& name) const { return config.dump_folder + "/checkpoint/" + name; }
 
   config::Trainer config;
-  std::string lines;
+  std::mutex mutex;
+  std::string lines;  // GUARDED_BY(mutex) while a checkpointer lives
 };
 
 void expect_equal(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
@@ -297,6 +300,7 @@ TEST_F(CheckpointerTest, KeepsTheNewest) {
   Checkpointer checkpoints(config, job.job, log());
   std::filesystem::create_directories(path("step-0"));
   run_five(job, checkpoints);
+  checkpoints.close();
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(path("")))
     names.push_back(entry.path().filename());

@@ -7,6 +7,7 @@
 
 #include "milepost/data/prefetch.h"
 #include "train/models/model.h"
+#include "train/optim/ema.h"
 #include "train/optim/optimizer.h"
 #include "train/parallel/process_groups.h"
 
@@ -25,11 +26,12 @@ struct Job {
   TrainState* train = nullptr;        // null with the optimizer
   int64_t dp_rank = 0, dp_world = 1;  // this rank's place among those that read different data
   ProcessGroups* groups = nullptr;    // null with one process
+  Ema* ema = nullptr;                 // null where no moving average is kept
 
   int64_t rank() const { return groups == nullptr ? 0 : groups->mesh().rank(); }
 };
 
-// Where lines for the log go; called on the thread that calls the checkpointer.
+// Where lines for the log go; called on the thread that calls the checkpointer, and on one of its own.
 using LogLine = std::function<void(bool is_warning, std::string_view text)>;
 
 }  // namespace milepost::train

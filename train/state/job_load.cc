@@ -111,8 +111,13 @@ class Values {
 
 class JobLoad {
  public:
-  JobLoad(std::shared_ptr<const Checkpoint> checkpoint, const std::vector<std::string>& parts, const Job& job)
-      : checkpoint_(std::move(checkpoint)), parts_(parts), job_(job), values_(*checkpoint_) {}
+  JobLoad(std::shared_ptr<const Checkpoint> checkpoint, const std::vector<std::string>& parts, const Job& job,
+          const std::optional<EmaCopy>& average)
+      : checkpoint_(std::move(checkpoint)),
+        parts_(parts),
+        job_(job),
+        average_(average),
+        values_(*checkpoint_) {}
 
   std::vector<Message> run() {
     check();
@@ -133,6 +138,7 @@ class JobLoad {
     std::vector<WantedEntry> wanted;
     want_model(*job_.model, &wanted, &targets_);
     if (takes("optimizer")) want_optimizer(&wanted);
+    if (average_) want_average(&wanted);
     if (takes("lr_scheduler")) wanted.push_back({std::string(manager::kEpochKey), true});
     if (takes("dataloader")) wanted.push_back({std::string(manager::kDataWorldKey), true});
     if (takes("train_state")) {
@@ -157,6 +163,15 @@ class JobLoad {
       for (std::string_view option : kNeededOptions) {
         wanted->push_back({manager::param_group_key(group.parameters[0]->name, option), true});
       }
+    }
+  }
+
+  void want_average(std::vector<WantedEntry>* wanted) {
+    for (const Ema::Average& average : job_.ema->averages()) {
+      const Parameter& parameter = *average.parameter;
+      targets_.add(saved_like(average_->key(parameter.name), parameter, average.values));
+      wanted->push_back(
+          {average_->key(parameter.name), false, Dims(parameter.shape.begin(), parameter.shape.end())});
     }
   }
 
@@ -224,6 +239,7 @@ class JobLoad {
   std::shared_ptr<const Checkpoint> checkpoint_;
   const std::vector<std::string>& parts_;
   const Job& job_;
+  const std::optional<EmaCopy>& average_;
   Values values_;
   Targets targets_;
   std::vector<Message> messages_;
@@ -238,8 +254,9 @@ class JobLoad {
 }  // namespace
 
 std::vector<Message> load_job(const std::shared_ptr<const Checkpoint>& checkpoint,
-                              const std::vector<std::string>& parts, const Job& job) {
-  return JobLoad(checkpoint, parts, job).run();
+                              const std::vector<std::string>& parts, const Job& job,
+                              const std::optional<EmaCopy>& average) {
+  return JobLoad(checkpoint, parts, job, average).run();
 }
 
 std::vector<Message> load_model(const std::shared_ptr<const Checkpoint>& checkpoint,

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "milepost/engine/checkpoint.h"
+#include "milepost/engine/ema.h"
 #include "milepost/engine/model.h"
 #include "milepost/flavor/flavor.h"
 #include "milepost/manager/policy.h"
@@ -13,11 +15,12 @@
 
 namespace milepost::train {
 
-// Loads the model and `parts` (of manager::kStateParts; none: the model alone) of a DCP checkpoint. Returns
-// what the log should say. Errors: see Checkpointer::load. Where the job has a part that is left out, it
-// stays as it is.
+// Loads the model and `parts` (of manager::kStateParts; none: the model alone) of a DCP checkpoint, and into
+// job.ema the `average` of it, where one is given. Returns what the log should say. Errors: see
+// Checkpointer::load. Where the job has a part that is left out, it stays as it is.
 std::vector<manager::Message> load_job(const std::shared_ptr<const Checkpoint>& checkpoint,
-                                       const std::vector<std::string>& parts, const Job& job);
+                                       const std::vector<std::string>& parts, const Job& job,
+                                       const std::optional<EmaCopy>& average = std::nullopt);
 
 // Loads a model under either side's names, codes of block quantisation included. `is_quantised` refuses or
 // admits those (ValueError), as TorchTitan's flag does; nullopt: either. Throws also what as_native() throws.

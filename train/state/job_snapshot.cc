@@ -5,6 +5,7 @@
 #include <array>
 
 #include "milepost/base/error.h"
+#include "milepost/engine/ema.h"
 #include "milepost/manager/entries.h"
 #include "train/state/saved_tensors.h"
 
@@ -94,6 +95,13 @@ void add_optimizer(Optimizer& optimizer, Collector& out) {
   }
 }
 
+void add_average(Ema& ema, Collector& out) {
+  const EmaCopy own = own_ema();
+  for (const Ema::Average& average : ema.averages()) {
+    out.add(saved_like(own.key(average.parameter->name), *average.parameter, average.values));
+  }
+}
+
 void add_data(const Job& job, Collector& out) {
   bool is_exact = true;
   out.add(manager::data_rank_key(job.dp_rank), out.values().bytes(job.data->titan_entry(&is_exact)));
@@ -132,6 +140,7 @@ JobSnapshot snapshot_of_job(const Job& job, const std::string& run_record) {
   add_optimizer(*job.optimizer, out);
   if (job.data != nullptr) add_data(job, out);
   out.add(manager::kEpochKey, out.values().integer(job.scheduler->last_epoch()));
+  if (job.ema != nullptr) add_average(*job.ema, out);
   add_model(*job.model, std::nullopt, out);
   out.add(manager::rng_key(job.rank()), out.values().bytes(rng_state()));
   if (job.data != nullptr) {

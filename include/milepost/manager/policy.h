@@ -1,11 +1,10 @@
-// Policy: where checkpoints lie, when to save, which to keep, and what this version cannot do (spec
+// Policy: where checkpoints lie, when to save, and what this version cannot do (spec
 // checkpoint-manager, sections 2, 3, 6 and 9).
 //
 // Pure functions of configuration and numbers: no files, no clock, no torch. Any thread may call them.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -28,13 +27,9 @@ std::string step_path(const std::string& folder, int64_t step);
 // Whether to save after `step`. Creating a seed checkpoint asks with step 0 as the last one.
 bool should_save(const config::Checkpoint& options, int64_t step, bool last_step);
 
-// Of `steps`, which are complete checkpoints, those that keep_latest_k lets go: all but the newest `keep`, in
-// ascending order; none when `keep` is 0.
-std::vector<int64_t> steps_to_remove(std::span<const int64_t> steps, int64_t keep);
-
-// What the options ask for and this version does not do: what it does instead, as warnings. Throws ValueError
-// where there is no instead (a moving average, manifests, a remote folder). Nothing when checkpoint.enable is
-// off, but for the moving average.
+// What the options ask for and this version does not do: what it does instead, as warnings; and what they do
+// that may surprise. Throws ValueError where there is no instead (manifests, a remote folder). Nothing when
+// checkpoint.enable is off, but for the moving average.
 std::vector<Message> check_supported(const config::Trainer& config);
 
 }  // namespace milepost::manager
