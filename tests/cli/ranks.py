@@ -58,8 +58,8 @@ class Job:
             time.sleep(0.02)
 
 
-def start(folder, world, *arguments, per_rank=None, port=None, programs=None, env=None):
-    """`per_rank`: {rank: more arguments}."""
+def start(folder, world, *arguments, per_rank=None, port=None, wrap=None, env=None):
+    """`per_rank`: {rank: more arguments}; `wrap`: {rank: a command that runs the program}."""
     folder.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
     job = Job([], [])
@@ -68,7 +68,7 @@ def start(folder, world, *arguments, per_rank=None, port=None, programs=None, en
                      "OMP_NUM_THREADS": 1, **(env or {})}
         job.files.append(folder / f"rank_{rank}.log")
         with open(job.files[-1], "w") as log:
-            words = [PROGRAM, *arguments, *(per_rank or {}).get(rank, ())]
+            words = [*(wrap or {}).get(rank, ()), PROGRAM, *arguments, *(per_rank or {}).get(rank, ())]
             job.processes.append(subprocess.Popen([*map(str, words)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                                   env={**environment(), **{k: str(v) for k, v in variables.items()}}))
     _started.extend(job.processes)

@@ -41,11 +41,13 @@ std::string folder_of_weights(const config::Trainer& config) {
       "name a checkpoint with --checkpoint.initial-load-path");
 }
 
-void load_weights(const config::Trainer& config, const Model& model) {
+void load_weights(const config::Trainer& config, Model& model) {
   const std::string folder = folder_of_weights(config);
+  Job job;
+  job.model = &model;
   log_info(fmt::format("Loading the checkpoint from {}.", folder));
   for (const manager::Message& message :
-       load_model(Checkpoint::open(folder), config.model.architecture, std::nullopt, model)) {
+       load_model(Checkpoint::open(folder), config.model.architecture, std::nullopt, job)) {
     message.is_warning ? log_warning(message.text) : log_info(message.text);
   }
 }

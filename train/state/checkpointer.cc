@@ -5,17 +5,12 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <exception>
 #include <functional>
-#include <numeric>
 #include <optional>
 
 #include "milepost/base/error.h"
 #include "milepost/config/bundled.h"
-#include "milepost/engine/convert.h"
 #include "milepost/engine/ema.h"
-#include "milepost/engine/save.h"
-#include "milepost/engine/save_bytes.h"
 #include "milepost/manager/entries.h"
 #include "milepost/manager/events.h"
 #include "milepost/manager/pins.h"
@@ -23,8 +18,10 @@
 #include "milepost/manager/start.h"
 #include "milepost/storage/staging.h"
 #include "train/state/job_load.h"
+#include "train/state/job_save.h"
 #include "train/state/job_snapshot.h"
 #include "train/state/run_record.h"
+#include "train/state/together.h"
 
 namespace milepost::train {
 namespace {
@@ -52,92 +49,6 @@ void make_folders(Storage& storage, const std::string& path) {
 DType export_dtype(const config::Checkpoint& options) {
   if (options.export_dtype == "float16") return DType::kFloat16;
   return options.export_dtype == "bfloat16" ? DType::kBFloat16 : DType::kFloat32;
-}
-
-// Where torch's own loading into nested dictionaries finds the entries, and torch's order of them.
-void describe_as_torch(const std::vector<LocalPlan>& plans, GlobalPlan* plan) {
-  const std::vector<std::string> names = order_of_proposals(plans);
-  for (const std::string& name : names) plan->catalog.set_path(name, manager::entry_path(name));
-  plan->catalog.set_order(names);
-}
-
-// What one rank did, told to all of them: an error anywhere is an error everywhere, so that none goes on.
-class Together {
- public:
-  explicit Together(const Job& job) : group_(job.groups == nullptr ? nullptr : &job.groups->group("world")) {}
-
-  bool is_first() const { return group_ == nullptr || group_->index() == 0; }
-  // Results of `work` of all ranks, in order.
-  std::vector<std::string> gather(const std::function<std::string()>& work) const {
-    if (group_ == nullptr) return {work()};
-    std::exception_ptr own;
-    std::string report;
-    try {
-      report = "+" + work();
-    } catch (const std::exception& error) {
-      own = std::current_exception();
-      report = std::string("-") + error.what();
-    }
-    std::vector<std::string> reports = all_gather_strings(*group_, report);
-    if (own) std::rethrow_exception(own);
-    for (size_t rank = 0; rank < reports.size(); ++rank) {
-      if (reports[rank].empty() || reports[rank][0] != '+') {
-        throw CommunicationError(fmt::format("rank {} failed: {}", rank, reports[rank].substr(1)));
-      }
-      reports[rank].erase(0, 1);
-    }
-    return reports;
-  }
-  // `work` on the first rank alone; its result, everywhere.
-  std::string first(const std::function<std::string()>& work) const {
-    return gather([&] { return is_first() ? work() : std::string(); })[0];
-  }
-
- private:
-  Group* group_;
-};
-
-int64_t bytes_of(const std::vector<RankResult>& results) {
-  int64_t bytes = 0;
-  for (const RankResult& result : results) {
-    bytes = std::accumulate(result.file_sizes.begin(), result.file_sizes.end(), bytes);
-  }
-  return bytes;
-}
-
-// The plan is made on every rank from the same proposals, so that only these and what was written travel.
-// Returns the bytes of all data files; `written` is told of them once they are synced.
-int64_t write_dcp(const StorageLocation& destination, const Snapshot& snapshot, const Job& job,
-                  const std::function<void(int64_t bytes, double seconds)>& written) {
-  const Together ranks(job);
-  std::vector<LocalPlan> plans;
-  for (const std::string& bytes : ranks.gather([&] { return encode_local_plan(snapshot.plan); })) {
-    plans.push_back(decode_local_plan(bytes));
-  }
-  GlobalPlan plan = plan_global(plans);
-  describe_as_torch(plans, &plan);
-  std::optional<StagedOutput> staged;
-  const std::string folder = ranks.first([&] {
-    staged.emplace(destination.storage, destination.path, StagedOutput::Kind::kDirectory, true);
-    return staged->path();
-  });
-  std::vector<RankResult> results;
-  const Stopwatch stopwatch;
-  for (const std::string& bytes : ranks.gather([&] {
-         return encode_rank_result(
-             write_rank(*destination.storage, folder, plan, job.rank(), snapshot.checkpoint, {}));
-       })) {
-    results.push_back(decode_rank_result(bytes));
-  }
-  const int64_t bytes = bytes_of(results);
-  written(bytes, stopwatch.seconds());
-  ranks.first([&] {
-    write_metadata_file(*destination.storage, staged->path(), plan, results, base_name(destination.path),
-                        true);
-    staged->commit();
-    return std::string();
-  });
-  return bytes;
 }
 
 }  // namespace
@@ -170,7 +81,7 @@ struct Checkpointer::Parts {
   }
   // Makes the folder of steps. False: the step is there and pinned, and must stay as it is.
   bool make_room(int64_t step) const {
-    const std::string pin = Together(job).first([&] {
+    const std::string pin = Together(job.groups).first([&] {
       make_folders(*folder.storage, folder.path);
       return std::string(manager::is_pinned(step_location(step)) ? manager::kPinName : "");
     });
@@ -180,6 +91,7 @@ struct Checkpointer::Parts {
   void remove_debris() const;
   std::vector<std::string> parts_of_job() const;
   std::optional<EmaCopy> average_of(const Checkpoint& checkpoint, const Start& start) const;
+  std::shared_ptr<const Checkpoint> open(const Start& start) const;
   void load_from(const Start& start) const;
   StorageLocation step_location(int64_t step) const {
     return {folder.storage, manager::step_path(folder.path, step)};
@@ -254,7 +166,28 @@ std::optional<EmaCopy> Checkpointer::Parts::average_of(const Checkpoint& checkpo
 }
 
 void Checkpointer::Parts::load_from(const Start& start) const {
-  const std::shared_ptr<const Checkpoint> checkpoint = Checkpoint::open(start.path);
+  std::shared_ptr<const Checkpoint> checkpoint;
+  std::optional<EmaCopy> average;
+  Together(job.groups).all([&] {
+    checkpoint = open(start);
+    average = average_of(*checkpoint, start);
+    if (!start.from_hf && !start.model_only) manager::check_excluded(options);
+  });
+  if (start.from_hf) {
+    log_all(load_model(checkpoint, config.model.architecture, start.quantised, job));
+  } else {
+    log_all(
+        load_job(checkpoint, start.model_only ? std::vector<std::string>{} : parts_of_job(), job, average));
+  }
+  if (job.ema != nullptr && !average) job.ema->reseed();
+  if (start.from_hf || job.data == nullptr) return;
+  for (const data::Message& message : job.data->take_messages()) {
+    message.is_warning ? warn(message.text) : log(message.text);
+  }
+}
+
+std::shared_ptr<const Checkpoint> Checkpointer::Parts::open(const Start& start) const {
+  std::shared_ptr<const Checkpoint> checkpoint = Checkpoint::open(start.path);
   const bool is_dcp = checkpoint->format() == CheckpointFormat::kDcp;
   if (start.from_hf != !is_dcp) {
     ValueError error(is_dcp ? "this is a DCP checkpoint, not one of Hugging Face"
@@ -265,21 +198,7 @@ void Checkpointer::Parts::load_from(const Start& start) const {
     error.set_path(start.path);
     throw error;
   }
-  const std::optional<EmaCopy> average = average_of(*checkpoint, start);
-  if (start.from_hf) {
-    log_all(load_model(checkpoint, config.model.architecture, start.quantised, *job.model));
-  } else {
-    if (!start.model_only) manager::check_excluded(options);
-    log_all(
-        load_job(checkpoint, start.model_only ? std::vector<std::string>{} : parts_of_job(), job, average));
-  }
-  if (job.ema != nullptr && !average) job.ema->reseed();
-  if (start.from_hf) return;
-  if (job.data != nullptr) {
-    for (const data::Message& message : job.data->take_messages()) {
-      message.is_warning ? warn(message.text) : log(message.text);
-    }
-  }
+  return checkpoint;
 }
 
 int64_t Checkpointer::Parts::save_full(int64_t step) {
@@ -289,20 +208,8 @@ int64_t Checkpointer::Parts::save_full(int64_t step) {
 int64_t Checkpointer::Parts::save_model(int64_t step) {
   const JobSnapshot state = snapshot_of_model(*job.model, export_dtype(options));
   if (!options.last_save_in_hf) return write(step, state);
-  if (job.groups != nullptr) {
-    throw ValueError("several ranks cannot save in Hugging Face's form yet",
-                     "save the model as DCP and use `milepost export`");
-  }
-  ModelChoice choice;
-  choice.exact = config.model.architecture;
-  const NamedModel exported = as_hugging_face(state.snapshot.checkpoint, choice, std::nullopt, false);
-  ConvertOptions convert_options;
-  convert_options.to = CheckpointFormat::kSafetensors;
-  convert_options.dtype = export_dtype(options);
-  convert_options.always_index = true;
-  convert_options.overwrite = true;
-  add_hugging_face_files(exported, convert_options.dtype, false, std::nullopt, &convert_options);
-  return convert(exported.checkpoint, step_location(step), convert_options).bytes_out;
+  return write_hugging_face(step_location(step), state.snapshot, config.model.architecture,
+                            export_dtype(options), job);
 }
 
 int64_t Checkpointer::Parts::save_last(int64_t step) {
@@ -337,7 +244,7 @@ bool Checkpointer::load(int64_t step) {
     const std::optional<FileInfo> info = folder.storage->stat(folder.path);
     found.folder_exists = info && info->is_directory;
   }
-  const Together ranks(parts_->job);
+  const Together ranks(parts_->job.groups);
   ranks.first([&] {
     if (found.folder_exists && !parts_->options.load_only) parts_->remove_debris();
     return std::string();
@@ -346,7 +253,7 @@ bool Checkpointer::load(int64_t step) {
                                             config::find_bundled(parts_->config.hf_assets_path), step, found);
   parts_->log_all(start.messages);
   if (start.source == Start::Source::kFresh) {
-    ranks.gather([] { return std::string(); });
+    ranks.all([] {});
     return false;
   }
   manager::require_present(start);
@@ -357,10 +264,7 @@ bool Checkpointer::load(int64_t step) {
   }
   const Stopwatch stopwatch;
   parts_->log(fmt::format("Loading the checkpoint from {}.", start.path));
-  ranks.gather([&] {
-    parts_->load_from(start);
-    return std::string();
-  });
+  parts_->load_from(start);
   parts_->log(fmt::format("Finished loading the checkpoint in {:.2f} seconds.", stopwatch.seconds()));
   return true;
 }

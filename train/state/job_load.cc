@@ -3,14 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "milepost/base/error.h"
 #include "milepost/engine/load.h"
 #include "milepost/manager/entries.h"
 #include "milepost/manager/fit.h"
 #include "milepost/manager/steps.h"
+#include "train/parallel/failure_board.h"
 #include "train/state/job_snapshot.h"
 #include "train/state/saved_tensors.h"
+#include "train/state/shared_load.h"
+#include "train/state/together.h"
 
 namespace milepost::train {
 namespace {
@@ -21,6 +25,12 @@ using manager::WantedEntry;
 
 // Options of a group that change what a step computes; the others may be absent in states of older versions.
 constexpr std::string_view kNeededOptions[] = {"lr", "betas", "eps", "weight_decay"};
+
+// For measurements, and for storage that no page cache stands before.
+bool is_set_to_share_on_one_host() {
+  const char* text = std::getenv("MILEPOST_SHARE_READS");
+  return text != nullptr && std::string_view(text) == "1";
+}
 
 // Tensors that are to be filled. One that is not on the host, or not contiguous, goes by way of a copy.
 class Targets {
@@ -38,9 +48,21 @@ class Targets {
       targets_.push_back({host.name, dtype, host.shape(), piece.box, piece.bytes.data(), {}});
     }
   }
-  void fill(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  // Compares with the checkpoint. Returns what the other ranks have to know.
+  std::string plan(const std::shared_ptr<const Checkpoint>& checkpoint) {
+    plan_.emplace(checkpoint, targets_);
+    return describe_wants(*plan_, host_name(), is_set_to_share_on_one_host());
+  }
+  // All ranks together, each with what all have returned from plan().
+  void fill(const std::vector<std::string>& wants, ProcessGroups* groups, std::vector<Message>* messages) {
     const at::NoGradGuard no_grad;
-    load(checkpoint, targets_);
+    std::vector<SharedPieces> shared;
+    if (groups != nullptr && groups->store() != nullptr) shared = share_reads(*plan_, wants, groups->mesh());
+    const SharedLoadReport report = carry_out(*plan_, shared, groups);
+    if (groups != nullptr) {
+      messages->push_back({false, fmt::format("Read {} bytes of the checkpoint, and had {} from other ranks",
+                                              report.bytes_read, report.bytes_received)});
+    }
     for (auto& [tensor, copy] : copies_) tensor.copy_(copy);
   }
   // How many tensors another dtype is saved of, for the log.
@@ -64,6 +86,7 @@ class Targets {
 
  private:
   std::vector<LoadTarget> targets_;
+  std::optional<LoadPlan> plan_;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;
 };
 
@@ -120,12 +143,20 @@ class JobLoad {
         values_(*checkpoint_) {}
 
   std::vector<Message> run() {
-    check();
-    decode();
-    // Throws, and leaves the loader as it was, for states that do not fit.
-    if (takes("dataloader")) job_.data->restore(loader_);
-    load_tensors();
-    apply();
+    const Together ranks(job_.groups);
+    const std::vector<std::string> wants = ranks.gather([&] {
+      check();
+      decode();
+      // Throws, and leaves the loader as it was, for states that do not fit.
+      if (takes("dataloader")) job_.data->restore(loader_);
+      want_moments();
+      targets_.report_casts(checkpoint_->catalog(), &messages_);
+      return targets_.plan(checkpoint_);
+    });
+    ranks.all([&] {
+      targets_.fill(wants, job_.groups, &messages_);
+      apply();
+    });
     return std::move(messages_);
   }
 
@@ -202,24 +233,21 @@ class JobLoad {
     }
   }
 
-  void load_tensors() {
-    if (takes("optimizer")) {
-      job_.optimizer->materialize();
-      for (const ParameterGroup& group : job_.optimizer->groups()) {
-        for (size_t i = 0; i < group.parameters.size(); ++i) {
-          const Parameter& parameter = *group.parameters[i];
-          const Moments& moments = group.moments[i];
-          const auto key = [&](const char* state) {
-            return manager::optimizer_state_key(parameter.name, state);
-          };
-          targets_.add(saved_whole(key("step"), moments.step));
-          targets_.add(saved_like(key("exp_avg"), parameter, moments.exp_avg));
-          targets_.add(saved_like(key("exp_avg_sq"), parameter, moments.exp_avg_sq));
-        }
+  void want_moments() {
+    if (!takes("optimizer")) return;
+    job_.optimizer->materialize();
+    for (const ParameterGroup& group : job_.optimizer->groups()) {
+      for (size_t i = 0; i < group.parameters.size(); ++i) {
+        const Parameter& parameter = *group.parameters[i];
+        const Moments& moments = group.moments[i];
+        const auto key = [&](const char* state) {
+          return manager::optimizer_state_key(parameter.name, state);
+        };
+        targets_.add(saved_whole(key("step"), moments.step));
+        targets_.add(saved_like(key("exp_avg"), parameter, moments.exp_avg));
+        targets_.add(saved_like(key("exp_avg_sq"), parameter, moments.exp_avg_sq));
       }
     }
-    targets_.report_casts(checkpoint_->catalog(), &messages_);
-    targets_.fill(checkpoint_);
   }
 
   void apply() {
@@ -251,17 +279,10 @@ class JobLoad {
   std::optional<std::string> rng_;
 };
 
-}  // namespace
-
-std::vector<Message> load_job(const std::shared_ptr<const Checkpoint>& checkpoint,
-                              const std::vector<std::string>& parts, const Job& job,
-                              const std::optional<EmaCopy>& average) {
-  return JobLoad(checkpoint, parts, job, average).run();
-}
-
-std::vector<Message> load_model(const std::shared_ptr<const Checkpoint>& checkpoint,
-                                const flavor::Model& dims, std::optional<bool> is_quantised,
-                                const Model& model) {
+// Compares a model with a checkpoint of either side's names; see Targets::plan.
+std::string plan_model(const std::shared_ptr<const Checkpoint>& checkpoint, const flavor::Model& dims,
+                       std::optional<bool> is_quantised, const Model& model, Targets* targets,
+                       std::vector<Message>* messages) {
   ModelChoice choice;
   choice.exact = dims;
   if (const auto* v3 = std::get_if<flavor::DeepSeekV3>(&dims.dims)) choice.mtp_layers = v3->num_mtp_layers;
@@ -273,18 +294,34 @@ std::vector<Message> load_model(const std::shared_ptr<const Checkpoint>& checkpo
     error.set_path(checkpoint->path());
     throw error;
   }
-  std::vector<Message> messages;
-  for (const std::string& note : native.notes) messages.push_back({false, "Loading: " + note});
+  for (const std::string& note : native.notes) messages->push_back({false, "Loading: " + note});
   std::vector<WantedEntry> wanted;
-  Targets targets;
-  want_model(model, &wanted, &targets);
+  want_model(model, &wanted, targets);
   manager::Fit fit = manager::compare(native.checkpoint->catalog(), wanted, true);
   forget_tied_names(model, &fit);
   manager::require_fit(fit, checkpoint->path());
   manager::require_complete(*checkpoint);
-  warn_unexpected(fit, &messages);
-  targets.report_casts(native.checkpoint->catalog(), &messages);
-  targets.fill(native.checkpoint);
+  warn_unexpected(fit, messages);
+  targets->report_casts(native.checkpoint->catalog(), messages);
+  return targets->plan(native.checkpoint);
+}
+
+}  // namespace
+
+std::vector<Message> load_job(const std::shared_ptr<const Checkpoint>& checkpoint,
+                              const std::vector<std::string>& parts, const Job& job,
+                              const std::optional<EmaCopy>& average) {
+  return JobLoad(checkpoint, parts, job, average).run();
+}
+
+std::vector<Message> load_model(const std::shared_ptr<const Checkpoint>& checkpoint,
+                                const flavor::Model& dims, std::optional<bool> is_quantised, const Job& job) {
+  const Together ranks(job.groups);
+  std::vector<Message> messages;
+  Targets targets;
+  const std::vector<std::string> wants = ranks.gather(
+      [&] { return plan_model(checkpoint, dims, is_quantised, *job.model, &targets, &messages); });
+  ranks.all([&] { targets.fill(wants, job.groups, &messages); });
   return messages;
 }
 

@@ -1,4 +1,5 @@
-// Filling a job from a checkpoint: everything is compared and decoded first, then loaded.
+// Filling a job from a checkpoint: everything is compared and decoded first, then loaded. All ranks together:
+// an error on one is an error on all, and what several want is read once (read_sharing.h).
 #pragma once
 
 #include <memory>
@@ -22,10 +23,10 @@ std::vector<manager::Message> load_job(const std::shared_ptr<const Checkpoint>& 
                                        const std::vector<std::string>& parts, const Job& job,
                                        const std::optional<EmaCopy>& average = std::nullopt);
 
-// Loads a model under either side's names, codes of block quantisation included. `is_quantised` refuses or
+// Loads job.model under either side's names, codes of block quantisation included. `is_quantised` refuses or
 // admits those (ValueError), as TorchTitan's flag does; nullopt: either. Throws also what as_native() throws.
 std::vector<manager::Message> load_model(const std::shared_ptr<const Checkpoint>& checkpoint,
                                          const flavor::Model& dims, std::optional<bool> is_quantised,
-                                         const Model& model);
+                                         const Job& job);
 
 }  // namespace milepost::train

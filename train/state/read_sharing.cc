@@ -1,5 +1,6 @@
-// Wants as bytes: the host's name, then for every target its tensor, dtype and box; texts and records are
-// preceded by their lengths, all numbers are of varying length (LEB128). Equal records are equal wants.
+// Wants as bytes: whether ranks of one host share ("1" or "0"), the host's name, then for every target its
+// tensor, dtype and box; texts and records are preceded by their lengths, all numbers are of varying length
+// (LEB128). Equal records are equal wants.
 #include "train/state/read_sharing.h"
 
 #include <algorithm>
@@ -107,21 +108,22 @@ struct Place {
 
 }  // namespace
 
-std::string describe_wants(const LoadPlan& plan, const std::string& host) {
-  std::string wants;
+std::string describe_wants(const LoadPlan& plan, const std::string& host, bool on_one_host) {
+  std::string wants = on_one_host ? "1" : "0";
   put_text(host, &wants);
   for (const auto& [record, target] : targets_by_record(plan)) put_text(record, &wants);
   return wants;
 }
 
 std::vector<SharedPieces> share_reads(const LoadPlan& plan, const std::vector<std::string>& wants,
-                                      const DeviceMesh& mesh, bool always) {
+                                      const DeviceMesh& mesh) {
   const std::map<std::string, int64_t> own = targets_by_record(plan);
   std::unordered_map<std::string_view, std::vector<int64_t>> ranks_of;
   for (const auto& [record, target] : own) ranks_of[record];
   Place place{{}, mesh};
   for (size_t rank = 0; rank < wants.size(); ++rank) {
-    std::string_view rest = wants[rank];
+    if (wants[rank].empty()) refuse();
+    std::string_view rest = std::string_view(wants[rank]).substr(1);
     place.hosts.push_back(take_text(&rest));
     while (!rest.empty()) {
       const auto found = ranks_of.find(take_text(&rest));
@@ -136,7 +138,8 @@ std::vector<SharedPieces> share_reads(const LoadPlan& plan, const std::vector<st
     if (is_new) {
       found->second = place.dimension_within(ranks);
       const bool is_worth_it =
-          always || (!found->second.empty() && place.spans_hosts(place.group(mesh.rank(), found->second)));
+          wants[0][0] == '1' ||
+          (!found->second.empty() && place.spans_hosts(place.group(mesh.rank(), found->second)));
       if (!is_worth_it) found->second = {};
     }
     if (!found->second.empty()) dimension_of_target[target] = found->second;

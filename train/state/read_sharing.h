@@ -13,8 +13,9 @@
 namespace milepost::train {
 
 // What a rank tells the others of its load: where it runs, and which boxes of which tensors it wants. For
-// ranks of one job that load the same checkpoint.
-std::string describe_wants(const LoadPlan& plan, const std::string& host);
+// ranks of one job that load the same checkpoint. `on_one_host`: ranks of one host share, too; the first
+// rank's decides.
+std::string describe_wants(const LoadPlan& plan, const std::string& host, bool on_one_host);
 
 // Pieces that all ranks of the mesh's group `dimension` ("world": all ranks) want; the same list, of the same
 // elements, on each of them.
@@ -25,10 +26,10 @@ struct SharedPieces {
 
 // Decides, from all ranks' wants, what this one shares, in the order of dimensions that all ranks take. Equal
 // boxes are shared in the largest group of the mesh whose ranks all want them; boxes that merely overlap are
-// not. Without `always`, ranks of one host share nothing among themselves: what one has read, the other finds
-// in the host's page cache, which is faster than any message. Throws FormatError for bytes that are no wants.
+// not. A group of one host shares nothing unless it is told to: what one has read, the others find in the
+// host's page cache, which is faster than any message. Throws FormatError for bytes that are no wants.
 std::vector<SharedPieces> share_reads(const LoadPlan& plan, const std::vector<std::string>& wants,
-                                      const DeviceMesh& mesh, bool always);
+                                      const DeviceMesh& mesh);
 
 // Where the elements of shared pieces lie in one stream of bytes, each piece at a multiple of 16, and which
 // elements a stretch of the stream has.

@@ -162,10 +162,10 @@ void SharedLoad::read_together(const SharedPieces& shared, Group& group) {
 
 }  // namespace
 
-SharedLoadReport carry_out(LoadPlan& plan, const std::vector<SharedPieces>& shared, ProcessGroups& groups) {
+SharedLoadReport carry_out(LoadPlan& plan, const std::vector<SharedPieces>& shared, ProcessGroups* groups) {
   SharedLoad load(plan);
   load.read_alone(shared);
-  for (const SharedPieces& pieces : shared) load.read_together(pieces, groups.group(pieces.dimension));
+  for (const SharedPieces& pieces : shared) load.read_together(pieces, groups->group(pieces.dimension));
   return load.finish();
 }
 

@@ -21,6 +21,7 @@ struct SharedLoadReport {
 // Carries out a load, all ranks together, each with its own list. An error on any of them is thrown on all
 // that share with it, after all reading has ended, as a CommunicationError that repeats it (path included);
 // the rank itself throws what it was. Throws CommunicationError also where a rank is gone.
-SharedLoadReport carry_out(LoadPlan& plan, const std::vector<SharedPieces>& shared, ProcessGroups& groups);
+// `groups` may be null where nothing is shared.
+SharedLoadReport carry_out(LoadPlan& plan, const std::vector<SharedPieces>& shared, ProcessGroups* groups);
 
 }  // namespace milepost::train

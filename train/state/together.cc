@@ -12,6 +12,10 @@ std::vector<std::string> Together::gather(const std::function<std::string()>& wo
   std::string report;
   try {
     report = "+" + work();
+  } catch (const CommunicationError& error) {
+    if (!error.ranks().empty()) throw;  // of an operation: there is nobody to tell
+    own = std::current_exception();
+    report = std::string("-") + error.what();
   } catch (const std::exception& error) {
     own = std::current_exception();
     report = std::string("-") + error.what();

@@ -18,7 +18,7 @@ class Together {
   bool is_first() const { return group_ == nullptr || group_->index() == 0; }
   // Results of `work` of all ranks, in order. `work` itself must not wait for other ranks, unless it does so
   // on all of them whatever fails. Throws what this rank's threw, else a CommunicationError with the first
-  // one's text.
+  // one's text; of a collective that has failed in `work`, that.
   std::vector<std::string> gather(const std::function<std::string()>& work) const;
   // The same without results.
   void all(const std::function<void()>& work) const;

@@ -1,0 +1,77 @@
+"""Checkpoints of several processes: reads that are shared, saves in Hugging Face's form, and ranks that are killed within a save."""
+import re
+import shutil
+import signal
+
+import pytest
+from cli.ranks import configuration, end_all, run_ranks, start
+from cli.training import FAILED
+from tool import milepost
+
+HSDP = ("--parallelism.data-parallel-replicate-degree", 2, "--parallelism.data-parallel-shard-degree", 2)
+STILL = ("--optimizer.param-groups.0.optimizer-kwargs.lr", 0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_over():
+    yield
+    end_all()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Flags, and the folder of a run of one process with a full checkpoint of step 1."""
+    folder = tmp_path_factory.mktemp("trained")
+    source = configuration(folder, "llama3")
+    run_ranks(folder, 1, "--checkpoint.enable", "--training.steps", 1, "--checkpoint.no-last-save-model-only", source=source)
+    return source, folder
+
+
+def go_on(trained, folder, world, *flags, **options):
+    source, of_step_1 = trained
+    shutil.copytree(of_step_1 / "checkpoint/step-1", folder / "checkpoint/step-1")
+    return run_ranks(folder, world, "--checkpoint.enable", "--training.steps", 2, *STILL, *flags, source=source, **options)
+
+
+def test_ranks_read_each_byte_once(trained, tmp_path):
+    read = {}
+    for share in (0, 1):
+        logs = go_on(trained, tmp_path / str(share), 4, *HSDP, "--checkpoint.no-last-save-model-only", env={"MILEPOST_SHARE_READS": share, "LOG_RANK": "0,1,2,3"})
+        read[share] = [[int(n) for n in re.search(r"Read (\d+) bytes of the checkpoint, and had (\d+) from other ranks", log).groups()] for log in logs]
+    assert all(received == 0 for _, received in read[0])
+    once, all_read = sum(own for own, _ in read[1]), sum(own for own, _ in read[0])
+    assert once < 0.52 * all_read
+    assert max(own for own, _ in read[1]) < 1.2 * once / 4
+    milepost("diff", tmp_path / "0/checkpoint/step-2", tmp_path / "1/checkpoint/step-2")
+
+
+def test_the_last_save_in_hugging_faces_form_is_that_of_one_rank(trained, tmp_path):
+    flags = ("--checkpoint.last-save-model-only", "--checkpoint.last-save-in-hf", "--checkpoint.export-dtype", "bfloat16")
+    files = {}
+    for world, more in ((1, ()), (2, ()), (4, HSDP)):
+        go_on(trained, tmp_path / str(world), world, *flags, *more)
+        folder = tmp_path / str(world) / "checkpoint/step-2"
+        files[world] = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert sorted(files[1]) == ["config.json", "model.safetensors", "model.safetensors.index.json"]
+    assert files[2] == files[1] and files[4] == files[1]
+
+
+def strace(log, call, n):
+    return ["strace", "-f", "-qq", "-o", log, "-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={n}"]
+
+
+@pytest.mark.parametrize("rank, call", [(1, "fsync"), (0, "fsync"), (0, "renameat2")])
+def test_a_rank_killed_in_a_save_leaves_the_older_checkpoint(trained, tmp_path, rank, call):
+    """Rank 1 when it has written its part; rank 0 before the metadata are safe, and before the folder gets its name."""
+    source, of_step_1 = trained
+    shutil.copytree(of_step_1 / "checkpoint/step-1", tmp_path / "checkpoint/step-1")
+    flags = ("--checkpoint.enable", "--training.steps", 2, "--checkpoint.no-last-save-model-only")
+    job = start(tmp_path, 2, *source, "--dump-folder", tmp_path, *flags, wrap={rank: strace(tmp_path / "strace.log", call, 1)})
+    statuses = job.wait(60)
+    assert statuses[rank] == -signal.SIGKILL and statuses[1 - rank] == FAILED, "\n".join(job.logs)
+    assert re.search(rf"Rank {1 - rank} on \S+ failed at step 2 in checkpoint: .* over world \(2 ranks\) failed: ", job.logs[1 - rank])
+    assert not (tmp_path / "checkpoint/step-2").exists()
+    milepost("verify", tmp_path / "checkpoint/step-1")
+    logs = run_ranks(tmp_path, 2, *flags, source=source)
+    assert "step-1." in logs[0] and not list((tmp_path / "checkpoint").glob(".milepost*"))
+    milepost("verify", tmp_path / "checkpoint/step-2")

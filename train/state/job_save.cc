@@ -1,0 +1,145 @@
+#include "train/state/job_save.h"
+
+#include <chrono>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "milepost/engine/convert.h"
+#include "milepost/engine/model.h"
+#include "milepost/engine/save.h"
+#include "milepost/engine/save_bytes.h"
+#include "milepost/manager/entries.h"
+#include "milepost/storage/staging.h"
+#include "train/state/together.h"
+
+namespace milepost::train {
+namespace {
+
+// Where torch's own loading into nested dictionaries finds the entries, and torch's order of them.
+void describe_as_torch(const std::vector<LocalPlan>& plans, GlobalPlan* plan) {
+  const std::vector<std::string> names = order_of_proposals(plans);
+  for (const std::string& name : names) plan->catalog.set_path(name, manager::entry_path(name));
+  plan->catalog.set_order(names);
+}
+
+// A folder that one rank has staged and all write into.
+class StagedFolder {
+ public:
+  StagedFolder(const StorageLocation& destination, const Together& ranks) : ranks_(ranks) {
+    path_ = ranks.first([&] {
+      staged_.emplace(destination.storage, destination.path, StagedOutput::Kind::kDirectory, true);
+      return staged_->path();
+    });
+  }
+  const std::string& path() const { return path_; }
+  // `last` is the first rank's last work before the folder appears.
+  void publish(const std::function<void()>& last) {
+    ranks_.first([&] {
+      last();
+      staged_->commit();
+      return std::string();
+    });
+  }
+
+ private:
+  const Together& ranks_;
+  std::optional<StagedOutput> staged_;
+  std::string path_;
+};
+
+// The parts of all ranks, written, and what the first one needs for the metadata.
+struct Shards {
+  GlobalPlan plan;
+  std::vector<RankResult> results;
+
+  int64_t bytes() const {
+    int64_t bytes = 0;
+    for (const RankResult& result : results) {
+      bytes = std::accumulate(result.file_sizes.begin(), result.file_sizes.end(), bytes);
+    }
+    return bytes;
+  }
+};
+
+// The plan is made on every rank from the same proposals, so that only these and what was written travel.
+Shards write_shards(Storage& storage, const std::string& folder, const Snapshot& snapshot, const Job& job,
+                    const Together& ranks) {
+  std::vector<LocalPlan> plans;
+  for (const std::string& bytes : ranks.gather([&] { return encode_local_plan(snapshot.plan); })) {
+    plans.push_back(decode_local_plan(bytes));
+  }
+  Shards shards{plan_global(plans), {}};
+  describe_as_torch(plans, &shards.plan);
+  for (const std::string& bytes : ranks.gather([&] {
+         return encode_rank_result(
+             write_rank(storage, folder, shards.plan, job.rank(), snapshot.checkpoint, {}));
+       })) {
+    shards.results.push_back(decode_rank_result(bytes));
+  }
+  return shards;
+}
+
+// A checkpoint that every rank can read all of: a rank's own snapshot holds the rank's parts alone.
+std::shared_ptr<const Checkpoint> whole_checkpoint(const StorageLocation& folder, const Snapshot& snapshot,
+                                                   const Job& job, const Together& ranks) {
+  if (job.groups == nullptr) return snapshot.checkpoint;
+  Storage& storage = *folder.storage;
+  ranks.all([&] {
+    if (ranks.is_first()) storage.make_directory(folder.path);
+  });
+  Shards shards = write_shards(storage, folder.path, snapshot, job, ranks);
+  ranks.all([&] {
+    if (!ranks.is_first()) return;
+    write_metadata_file(storage, folder.path, shards.plan, shards.results, base_name(folder.path), true);
+  });
+  std::shared_ptr<const Checkpoint> whole;
+  ranks.all([&] { whole = Checkpoint::open(folder); });
+  return whole;
+}
+
+}  // namespace
+
+int64_t write_dcp(const StorageLocation& destination, const Snapshot& snapshot, const Job& job,
+                  const Written& written) {
+  const Together ranks(job.groups);
+  StagedFolder staged(destination, ranks);
+  const auto start = std::chrono::steady_clock::now();
+  Shards shards = write_shards(*destination.storage, staged.path(), snapshot, job, ranks);
+  const int64_t bytes = shards.bytes();
+  written(bytes, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  staged.publish([&] {
+    write_metadata_file(*destination.storage, staged.path(), shards.plan, shards.results,
+                        base_name(destination.path), true);
+  });
+  return bytes;
+}
+
+int64_t write_hugging_face(const StorageLocation& destination, const Snapshot& snapshot,
+                           const flavor::Model& model, DType dtype, const Job& job) {
+  const Together ranks(job.groups);
+  StagedFolder staged(destination, ranks);
+  Storage& storage = *destination.storage;
+  const StorageLocation parts{destination.storage, join_path(staged.path(), "sharded")};
+  const std::shared_ptr<const Checkpoint> whole = whole_checkpoint(parts, snapshot, job, ranks);
+  int64_t bytes = 0;
+  ranks.all([&] {
+    ModelChoice choice;
+    choice.exact = model;
+    const NamedModel exported = as_hugging_face(whole, choice, std::nullopt, false);
+    ConvertOptions options;
+    options.to = CheckpointFormat::kSafetensors;
+    options.dtype = dtype;
+    options.always_index = true;
+    add_hugging_face_files(exported, dtype, false, std::nullopt, &options);
+    const int64_t num_ranks = job.groups == nullptr ? 1 : job.groups->mesh().degrees().world_size();
+    bytes = convert_part(exported.checkpoint, {destination.storage, staged.path()}, options,
+                         {job.rank(), num_ranks})
+                .bytes_out;
+  });
+  staged.publish([&] { storage.remove_tree(parts.path); });
+  return bytes;
+}
+
+}  // namespace milepost::train

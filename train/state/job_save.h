@@ -1,0 +1,30 @@
+// Saving a snapshot of a job, all ranks together, staged and published whole. An error on one rank is an
+// error on all, nothing then lies at the destination, and what lay there stays.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "milepost/engine/snapshot.h"
+#include "milepost/flavor/flavor.h"
+#include "milepost/storage/storage.h"
+#include "train/state/job.h"
+
+namespace milepost::train {
+
+// Told once of all ranks' data files, when they are synced: their bytes, and the seconds that it took.
+using Written = std::function<void(int64_t bytes, double seconds)>;
+
+// As DCP: the engine's four steps, each rank its part. Returns the bytes of all data files.
+int64_t write_dcp(const StorageLocation& destination, const Snapshot& snapshot, const Job& job,
+                  const Written& written);
+
+// A model's snapshot as safetensors under Hugging Face's names, floating tensors as `dtype`, with an index
+// and a config.json: the same files for any number of ranks. Ranks write their parts as DCP into a folder
+// `sharded` beside the files to be; then each makes the files whose number modulo the number of ranks is its
+// own from all parts, and the folder goes. So no rank needs memory for more than buffers, at the price of
+// writing and reading the model once more. Returns the bytes of the files.
+int64_t write_hugging_face(const StorageLocation& destination, const Snapshot& snapshot,
+                           const flavor::Model& model, DType dtype, const Job& job);
+
+}  // namespace milepost::train
