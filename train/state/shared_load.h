@@ -1,7 +1,7 @@
 // Loads of a job: each rank reads what it alone wants; what a group of ranks wants is read once by them
 // together, each an equal part, and told to the others (read_sharing.h decides).
 //
-// Memory: about 36 MiB of buffers, whatever the sizes. Threads: the one that issues the job's collectives.
+// Memory: at most 48 MiB of buffers, whatever the sizes. Threads: the one that issues the job's collectives.
 #pragma once
 
 #include <string>
