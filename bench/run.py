@@ -111,6 +111,7 @@ def save_job(args, ours, peer, peer2, nbytes, where, folder, label):
     if where == "disk":
         add("limit: O_DIRECT, 2 threads, 2 files", f"write {{path}} 2 direct {sync}", ours, "ld", True)
     add("milepost, 1 rank", f"save {{path}} 1 0 {sync}", ours, "m1")
+    add("milepost, 1 rank, with hashes", f"save {{path}} 1 0 {sync} hash", ours, "mh")
     add("milepost, 1 rank, 1 file", f"save {{path}} 1 1 {sync}", ours, "m2")
     add("milepost, 2 ranks", f"save {{path}} 2 0 {sync}", ours, "m3")
     add("torch dcp.save, 1 rank", "save {path} 1", peer, "t1")

@@ -6,8 +6,10 @@
 //
 //   build BYTES                      a state of about that many bytes (bench/statedict.py's shapes): bf16
 //                                    weight, three fp32 states and a step a parameter, six numbers
-//   save DIR RANKS FILES sync|nosync Milepost's four-step save of the state, sharded on dim 0; FILES a rank,
-//   0: default write DIR FILES buffered|direct sync|nosync
+//   save DIR RANKS FILES sync|nosync [hash]
+//                                    Milepost's four-step save of the state, sharded on dim 0; FILES a rank,
+//                                    0: default; hash: with a manifest
+//   write DIR FILES buffered|direct sync|nosync
 //                                    the limit: the same tensors written one after another into FILES
 //                                    files, a thread each
 //   load DIR RANKS                   Milepost's load into the same memory, as RANKS ranks would ask for it
@@ -179,7 +181,7 @@ class State {
     return box;
   }
 
-  void save(const std::string& path, int64_t num_ranks, int files, bool sync) const {
+  void save(const std::string& path, int64_t num_ranks, int files, bool sync, bool hash) const {
     std::vector<LocalPlan> plans;
     for (int64_t rank = 0; rank < num_ranks; ++rank) {
       LocalPlan plan;
@@ -191,6 +193,7 @@ class State {
     WriteOptions options;
     options.files_per_rank = files;
     options.sync = sync;
+    options.hash_files = hash;
     save_dcp(resolve_location(path), plans, {checkpoint(false)}, options, true);
   }
 
@@ -373,8 +376,8 @@ std::string run(std::unique_ptr<State>& state, std::istringstream& words) {
            ", \"entries\": " + std::to_string(state->entries());
   }
   if (command == "save") {
-    words >> path >> number >> files >> sync;
-    state->save(path, number, files, sync == "sync");
+    words >> path >> number >> files >> sync >> mode;
+    state->save(path, number, files, sync == "sync", mode == "hash");
   } else if (command == "write" || command == "write-weights") {
     words >> path >> files >> mode >> sync;
     std::filesystem::create_directories(path);

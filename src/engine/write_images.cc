@@ -203,7 +203,9 @@ class ImageWriter {
       if (row < lanes[i].state->num_blocks) make_block(row, lanes[i], worker);
     }
     if (group.hashes != nullptr) hash_row(*group.hashes, row, lanes);
-    for (const Lane& lane : lanes) {
+    // Each row starts with another file, so that workers do not queue at one.
+    for (size_t i = 0; i < group.count; ++i) {
+      const Lane& lane = lanes[(static_cast<size_t>(row) + i) % group.count];
       if (row < lane.state->num_blocks) write_block(row, lane);
     }
   }
@@ -298,7 +300,8 @@ class ImageWriter {
 };
 
 WriteOptions with_defaults(WriteOptions options, int64_t block_bytes = kBufferedBlock) {
-  if (options.num_threads <= 0) options.num_threads = default_num_threads();
+  // Hashing keeps a thread from writing; with more of them, some hash while others wait for the disk.
+  if (options.num_threads <= 0) options.num_threads = default_num_threads() * (options.hash_files ? 3 : 1);
   // Every worker needs a block and its extras; fewer workers keep a small budget.
   const int64_t most = options.max_memory_bytes / (block_bytes * lanes_of(options) + kPerWorkerExtra);
   options.num_threads =
