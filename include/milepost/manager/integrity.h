@@ -1,0 +1,45 @@
+// Integrity: whether the files of a checkpoint are what its manifest says (spec checkpoint-manager, section
+// 13), found out by all ranks of a job together.
+//
+//   std::string own = inspect(folder, rank, num_ranks);       // each rank hashes its share of the files
+//   Integrity all = judge(path, <every rank's, in order>);    // the same on every rank
+//   if (!all.is_good(required)) throw refusal(path, all);
+//
+// Threads: any; inspect() runs a pool of its own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "milepost/base/error.h"
+#include "milepost/storage/storage.h"
+
+namespace milepost::manager {
+
+struct Integrity {
+  bool has_manifest = false;
+  // Empty where all agree: "Checkpoint hash manifest verification failed for DIR:", and a line a file, with
+  // the rank that found it where there are several; or that the manifest is unfinished or unreadable.
+  std::string fault;
+  std::string hint;
+  std::vector<std::string> unlisted;  // files that the manifest does not list, which is no fault
+  int64_t files = 0, bytes = 0;       // hashed by all ranks
+
+  // `required`: a folder without a manifest will not do.
+  bool is_good(bool required) const { return fault.empty() && (has_manifest || !required); }
+};
+
+// What this rank finds, for judge(). Damage and an unfinished manifest are findings; throws StorageError for
+// a file that is there and cannot be read, ValueError for a path that is no folder. Cost: the rank's share of
+// the listed bytes is read and hashed, on all the cores that the process may use.
+std::string inspect(const StorageLocation& folder, int64_t rank, int64_t num_ranks);
+
+// Requires: what inspect() has returned on ranks 0, 1, ... for the folder `path`. Throws FormatError for text
+// that is not inspect()'s.
+Integrity judge(const std::string& path, const std::vector<std::string>& findings);
+
+// The error for what is not good.
+CheckpointManifestError refusal(const std::string& path, const Integrity& integrity);
+
+}  // namespace milepost::manager
