@@ -1,7 +1,5 @@
 #include "train/models/sharded_weights.h"
 
-#include <ATen/native/Resize.h>
-
 #include <algorithm>
 #include <chrono>
 
@@ -56,13 +54,16 @@ at::Tensor local_rows(const Piece& piece, const at::Tensor& buffer) {
   return part.narrow(piece.dim, 0, piece.parameter->local.size(piece.dim));
 }
 
-// Storage without its bytes keeps its place in the graphs that saved it.
-void drop_bytes(const at::Tensor& tensor) {
-  at::native::resize_bytes_cpu(tensor.storage().unsafeGetStorageImpl(), 0);
-}
-void restore_bytes(const at::Tensor& tensor) {
-  at::native::resize_bytes_cpu(tensor.storage().unsafeGetStorageImpl(),
-                               static_cast<size_t>(tensor.numel()) * tensor.element_size());
+// Where each whole parameter begins in the memory of its block's, in elements, and how many there are. Each
+// begins at a cache line.
+std::vector<int64_t> whole_offsets(const std::vector<Piece>& pieces) {
+  constexpr int64_t kAlignment = 64;
+  std::vector<int64_t> offsets = {0};
+  for (const Piece& piece : pieces) {
+    const int64_t numel = c10::multiply_integers(piece.parameter->shape);
+    offsets.push_back(offsets.back() + (numel + kAlignment - 1) / kAlignment * kAlignment);
+  }
+  return offsets;
 }
 
 class WaitTimer {
@@ -84,11 +85,27 @@ struct ShardedWeights::Sharded {
   size_t position = 0;  // in sharded_
   std::vector<Piece> pieces;
   int64_t buffer_size = 0;
+  at::TensorOptions options(at::ScalarType dtype) const {
+    return pieces[0].parameter->local.options().requires_grad(false).dtype(dtype);
+  }
   at::Tensor send, receive;  // while a gather is under way
   PendingPtr gather;
   variable_list whole;          // between a forward pass and its backward pass; not in the graph
   variable_list graph_results;  // the same as the graph knows them, for blocks that run more than once
   bool has_bytes = false;       // of `whole`
+
+  // Tensors without their memory keep their place in the graphs that saved them.
+  void drop_bytes() {
+    if (!has_bytes) return;
+    const c10::Storage& storage = whole[0].storage();
+    storage.set_data_ptr_noswap(at::DataPtr(nullptr, storage.device()));
+    has_bytes = false;
+  }
+  void restore_bytes(BufferPool& pool) {
+    const c10::Storage& storage = whole[0].storage();
+    storage.set_data_ptr_noswap(pool.take(static_cast<int64_t>(storage.nbytes()), storage.device()));
+    has_bytes = true;
+  }
 };
 
 struct ShardedWeights::Scatter {
@@ -105,11 +122,7 @@ struct ShardedWeights::Gather : torch::autograd::Function<ShardedWeights::Gather
     context->saved_data["weights"] = reinterpret_cast<int64_t>(weights);
     context->saved_data["sharded"] = reinterpret_cast<int64_t>(sharded);
     context->saved_data["count"] = static_cast<int64_t>(locals.size());
-    variable_list whole;
-    for (const Piece& piece : sharded->pieces) {
-      whole.push_back(
-          at::empty(piece.parameter->shape, locals[0].options().dtype(weights->options_.compute_dtype)));
-    }
+    const variable_list whole = weights->make_whole(*sharded);
     weights->start_gather(*sharded);
     weights->finish_gather(*sharded, whole);
     weights->prefetch(*sharded);
@@ -155,13 +168,22 @@ ShardedWeights::Sharded& ShardedWeights::find(const Block& block) {
   return **found;
 }
 
+// One buffer, apart from the heap, that all of a block's whole parameters lie in.
+std::vector<at::Tensor> ShardedWeights::make_whole(const Sharded& sharded) {
+  const std::vector<int64_t> offsets = whole_offsets(sharded.pieces);
+  const at::Tensor all = pool_.empty({offsets.back()}, sharded.options(options_.compute_dtype));
+  std::vector<at::Tensor> whole;
+  for (size_t i = 0; i < sharded.pieces.size(); ++i) {
+    whole.push_back(
+        at::empty({0}, all.options()).set_(all.storage(), offsets[i], sharded.pieces[i].parameter->shape));
+  }
+  return whole;
+}
+
 std::vector<at::Tensor> ShardedWeights::materialize(const Block& block, at::TensorList locals) {
   Sharded& sharded = find(block);
   if (!at::GradMode::is_enabled()) {
-    variable_list whole;
-    for (const Piece& piece : sharded.pieces) {
-      whole.push_back(at::empty(piece.parameter->shape, locals[0].options().dtype(options_.compute_dtype)));
-    }
+    const variable_list whole = make_whole(sharded);
     start_gather(sharded);
     finish_gather(sharded, whole);
     prefetch(sharded);
@@ -180,8 +202,7 @@ std::vector<at::Tensor> ShardedWeights::materialize(const Block& block, at::Tens
 void ShardedWeights::release(const Block& block) {
   Sharded& sharded = find(block);
   if (!options_.reshard_after_forward || !block.is_layer || sharded.whole.empty()) return;
-  for (const at::Tensor& whole : sharded.whole) drop_bytes(whole);
-  sharded.has_bytes = false;
+  sharded.drop_bytes();
 }
 
 void ShardedWeights::prepare_backward(const Block& block) {
@@ -189,18 +210,17 @@ void ShardedWeights::prepare_backward(const Block& block) {
   is_backward_ = true;
   if (sharded.whole.empty() || sharded.has_bytes) return;
   start_gather(sharded);
-  for (const at::Tensor& whole : sharded.whole) restore_bytes(whole);
+  sharded.restore_bytes(pool_);
   finish_gather(sharded, sharded.whole);
-  sharded.has_bytes = true;
   prefetch(sharded);
 }
 
 void ShardedWeights::start_gather(Sharded& sharded) {
   if (sharded.gather != nullptr) return;
   const at::NoGradGuard no_grad;
-  const auto options = sharded.pieces[0].parameter->local.options().requires_grad(false);
-  sharded.send = at::empty({sharded.buffer_size}, options.dtype(options_.compute_dtype));
-  sharded.receive = at::empty({shards_.size() * sharded.buffer_size}, sharded.send.options());
+  const at::TensorOptions options = sharded.options(options_.compute_dtype);
+  sharded.send = pool_.empty({sharded.buffer_size}, options);
+  sharded.receive = pool_.empty({shards_.size() * sharded.buffer_size}, options);
   for (const Piece& piece : sharded.pieces) {
     const at::Tensor rows = local_rows(piece, sharded.send);
     if (rows.numel() < piece.numel) sharded.send.narrow(0, piece.offset, piece.numel).zero_();
@@ -240,9 +260,10 @@ void ShardedWeights::start_scatter(Sharded& sharded, const std::vector<at::Tenso
   const at::NoGradGuard no_grad;
   auto scatter = std::make_unique<Scatter>();
   scatter->sharded = &sharded;
-  const auto options = sharded.pieces[0].parameter->local.options().requires_grad(false);
-  scatter->send = at::zeros({shards_.size() * sharded.buffer_size}, options.dtype(options_.reduce_dtype));
-  scatter->receive = at::empty({sharded.buffer_size}, scatter->send.options());
+  sharded.drop_bytes();
+  const at::TensorOptions options = sharded.options(options_.reduce_dtype);
+  scatter->send = pool_.empty({shards_.size() * sharded.buffer_size}, options).zero_();
+  scatter->receive = pool_.empty({sharded.buffer_size}, options);
   for (int64_t shard = 0; shard < shards_.size(); ++shard) {
     const at::Tensor buffer = scatter->send.narrow(0, shard * sharded.buffer_size, sharded.buffer_size);
     for (size_t i = 0; i < gradients.size(); ++i) {
@@ -253,8 +274,8 @@ void ShardedWeights::start_scatter(Sharded& sharded, const std::vector<at::Tenso
   }
   sharded.whole.clear();
   sharded.graph_results.clear();
-  sharded.has_bytes = false;
-  scatter->pending = reduce_scatter(shards_, scatter->receive, scatter->send);
+  scatter->pending =
+      reduce_scatter(shards_, scatter->receive, scatter->send, pool_.empty(scatter->send.sizes(), options));
   scatter_ = std::move(scatter);
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "train/models/weights.h"
+#include "train/parallel/buffer_pool.h"
 #include "train/parallel/process_groups.h"
 
 namespace milepost::train {
@@ -45,6 +46,7 @@ class ShardedWeights final : public Weights {
   struct Sharded;
   struct Scatter;
   Sharded& find(const Block& block);
+  std::vector<at::Tensor> make_whole(const Sharded& sharded);
   void start_gather(Sharded& sharded);
   void finish_gather(Sharded& sharded, const std::vector<at::Tensor>& whole);
   void start_scatter(Sharded& sharded, const std::vector<at::Tensor>& gradients);
@@ -54,6 +56,7 @@ class ShardedWeights final : public Weights {
   Group& shards_;
   Group& replicas_;
   Options options_;
+  BufferPool pool_;
   std::vector<std::unique_ptr<Sharded>> sharded_;  // in forward order
   std::unique_ptr<Scatter> scatter_;               // the one under way
   bool is_backward_ = false;

@@ -94,12 +94,17 @@ std::vector<int64_t> all_gather_numbers(Group& group, int64_t value) {
 
 }  // namespace
 
-PendingPtr reduce_scatter(Group& group, const at::Tensor& receive, const at::Tensor& send) {
+PendingPtr reduce_scatter(Group& group, const at::Tensor& receive, const at::Tensor& send,
+                          const at::Tensor& pieces) {
   const int64_t piece = receive.numel();
   const std::vector<int64_t> sizes(static_cast<size_t>(group.size()), piece);
-  const at::Tensor pieces = at::empty({group.size(), piece}, send.options());
   PendingPtr transfer = group.all_to_all(pieces.view(-1), sizes, send.view(-1), sizes);
-  return std::make_unique<PendingSum>(std::move(transfer), pieces, receive.view(-1));
+  return std::make_unique<PendingSum>(std::move(transfer), pieces.view({group.size(), piece}),
+                                      receive.view(-1));
+}
+
+PendingPtr reduce_scatter(Group& group, const at::Tensor& receive, const at::Tensor& send) {
+  return reduce_scatter(group, receive, send, at::empty_like(send));
 }
 
 void all_reduce(Group& group, const at::Tensor& tensor, Reduction reduction) {

@@ -76,7 +76,10 @@ class Group {
 enum class Reduction : uint8_t { kSum, kMax };
 
 // `send`: size() pieces of equal length one after the other; `receive`: the sum over ranks of this rank's
-// piece, in `send`'s dtype; sums of bfloat16 are taken in float32. Waiting does the adding.
+// piece, in `send`'s dtype; sums of bfloat16 are taken in float32. Waiting does the adding. `pieces`, of the
+// size and dtype of `send`, is what all ranks send of this rank's piece meanwhile.
+PendingPtr reduce_scatter(Group& group, const at::Tensor& receive, const at::Tensor& send,
+                          const at::Tensor& pieces);
 PendingPtr reduce_scatter(Group& group, const at::Tensor& receive, const at::Tensor& send);
 // In place. Blocks.
 void all_reduce(Group& group, const at::Tensor& tensor, Reduction reduction = Reduction::kSum);

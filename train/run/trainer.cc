@@ -159,6 +159,7 @@ void Trainer::make_execution_of_model() {
     execution_ = make_local_execution(compute, config_.activation_checkpoint);
     return;
   }
+  map_large_blocks();
   shard_parameters(*model_, mesh_);
   auto weights = std::make_unique<ShardedWeights>(
       *groups_, *model_,
