@@ -224,9 +224,11 @@ int64_t Checkpointer::Parts::save_last(int64_t step) {
 
 Checkpointer::Checkpointer(const config::Trainer& config, const Job& job, LogLine log) {
   const std::vector<Message> messages = manager::check_supported(config);
+  for (const Message& message : messages) {
+    if (log) log(message.is_warning, message.text);
+  }
   if (!config.checkpoint.enable) return;
   parts_.reset(new Parts{config, job, std::move(log)});
-  parts_->log_all(messages);
   parts_->begin_background();
   parts_->log(fmt::format("Checkpointing active. Checkpoints will be loaded from and saved to {}",
                           parts_->folder.path));
