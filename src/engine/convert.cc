@@ -78,11 +78,15 @@ void require_space(const ConvertReport& report, const std::string& path) {
   throw error;
 }
 
-void write_small_files(Storage& storage, const std::string& folder, const OutputSet& output, bool sync) {
+// Adds the files' hashes to `hashes`, unless that is null.
+void write_small_files(Storage& storage, const std::string& folder, const OutputSet& output, bool sync,
+                       manifest::Hashes* hashes = nullptr) {
   for (const OutputSet::SmallFile& small : output.small_files) {
-    BufferedFile file(storage, join_path(folder, small.name));
+    Sha256 hash;
+    BufferedFile file(storage, join_path(folder, small.name), hashes == nullptr ? nullptr : &hash);
     small.write(file);
     file.finish(sync);
+    if (hashes != nullptr) hashes->emplace_back(small.name, to_hex(hash.finish()));
   }
 }
 
@@ -172,8 +176,16 @@ ConvertReport convert_part(const std::shared_ptr<const Checkpoint>& source, cons
   }
   report.disk_bytes_free = folder.storage->free_bytes(folder.path);
   require_space(report, folder.path);
-  write_images(*folder.storage, paths, own, write_options(options));
-  if (share.index == 0) write_small_files(*folder.storage, folder.path, output, options.sync);
+  WriteOptions write = write_options(options);
+  write.hash_files = share.hash_files;
+  const std::vector<Sha256Digest> digests = write_images(*folder.storage, paths, own, write);
+  for (size_t i = 0; i < digests.size(); ++i) {
+    report.hashes.emplace_back(own[i].image->name(), to_hex(digests[i]));
+  }
+  if (share.index == 0) {
+    write_small_files(*folder.storage, folder.path, output, options.sync,
+                      share.hash_files ? &report.hashes : nullptr);
+  }
   return report;
 }
 

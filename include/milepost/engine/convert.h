@@ -18,6 +18,7 @@
 #include "milepost/base/progress.h"
 #include "milepost/catalog/layout.h"
 #include "milepost/engine/checkpoint.h"
+#include "milepost/format/manifest.h"
 
 namespace milepost {
 
@@ -67,6 +68,7 @@ struct ConvertReport {
   int64_t peak_buffer_bytes = 0;  // planned
   int64_t disk_bytes_needed = 0, disk_bytes_free = 0;
   double seconds = 0;
+  manifest::Hashes hashes;  // see ConvertShare
 };
 
 // Writes `source` to `dst`. Throws FormatError kUnsupported with the whole list when the target cannot hold
@@ -86,6 +88,7 @@ ConvertReport convert(const std::shared_ptr<const Checkpoint>& source, const Sto
 // One of several workers' share of a conversion.
 struct ConvertShare {
   int64_t index, count;
+  bool hash_files = false;  // the report then has the hashes of the files that this share has written
 };
 // Writes some files of what convert() would write into a folder: those whose number modulo share.count is
 // share.index, and with the first share what lies beside them (index, companions). Workers that do this for
