@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "milepost/base/error.h"
 #include "milepost/format/dcp.h"
@@ -56,6 +57,21 @@ std::vector<int64_t> needed_bytes(const Catalog& catalog) {
   for (int64_t chunk = 0; chunk < catalog.num_chunks(); ++chunk) need(catalog.chunk_location(chunk));
   for (const Catalog::Object& object : catalog.objects()) need(object.location);
   return needed;
+}
+
+// Goes through the steps below `limit`, the newest first, until one is full.
+void look_below(const StorageLocation& folder, const std::vector<std::string>& parts, int64_t limit,
+                Survey* survey) {
+  const std::vector<int64_t> steps = list_steps(folder);
+  for (auto number = steps.rbegin(); number != steps.rend(); ++number) {
+    if (*number >= limit) continue;
+    Step step = classify_step(folder, *number, *number == 0 ? std::vector<std::string>{} : parts);
+    if (step.kind == Step::Kind::kFull) {
+      survey->newest = std::move(step);
+      return;
+    }
+    survey->passed_over.push_back(std::move(step));
+  }
 }
 
 }  // namespace
@@ -129,16 +145,16 @@ Survey survey_steps(const StorageLocation& folder, const std::vector<std::string
   Survey survey;
   const std::optional<FileInfo> info = folder.storage->stat(folder.path);
   survey.folder_exists = info && info->is_directory;
-  const std::vector<int64_t> steps = list_steps(folder);
-  for (auto number = steps.rbegin(); number != steps.rend(); ++number) {
-    Step step = classify_step(folder, *number, *number == 0 ? std::vector<std::string>{} : parts);
-    if (step.kind == Step::Kind::kFull) {
-      survey.newest = std::move(step);
-      return survey;
-    }
-    survey.passed_over.push_back(std::move(step));
-  }
+  look_below(folder, parts, std::numeric_limits<int64_t>::max(), &survey);
   return survey;
+}
+
+void pass_over_newest(const StorageLocation& folder, const std::vector<std::string>& parts, std::string why,
+                      Survey* survey) {
+  const int64_t number = survey->newest->number;
+  survey->passed_over.push_back({number, Step::Kind::kDamaged, std::move(why)});
+  survey->newest.reset();
+  look_below(folder, parts, number, survey);
 }
 
 bool is_own(const Checkpoint& checkpoint) { return checkpoint.catalog().find_object(kRunKey).has_value(); }

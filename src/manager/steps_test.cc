@@ -95,6 +95,25 @@ TEST(Steps, DamagedOnesAreNotResumed) {
   EXPECT_THAT(found.passed_over[1].why, HasSubstr("__0_0.distcp is missing"));
 }
 
+TEST(Steps, OlderOnesComeWhenTheNewestIsFoundDamaged) {
+  TestSteps steps;
+  for (const int64_t step : {0, 5, 7, 8}) steps.add_full(step);
+  steps.write("step-7/__0_0.distcp", "short");
+  Survey found = survey_steps(steps.where, kAllParts);
+  EXPECT_EQ(found.newest->number, 8);
+  pass_over_newest(steps.where, kAllParts, "why", &found);
+  EXPECT_EQ(found.newest->number, 5);
+  ASSERT_EQ(found.passed_over.size(), 2);
+  EXPECT_EQ(found.passed_over[0].number, 8);
+  EXPECT_EQ(found.passed_over[0].kind, Kind::kDamaged);
+  EXPECT_EQ(found.passed_over[0].why, "why");
+  pass_over_newest(steps.where, kAllParts, "", &found);
+  EXPECT_EQ(found.newest->number, 0);
+  pass_over_newest(steps.where, kAllParts, "", &found);
+  EXPECT_FALSE(found.newest);
+  EXPECT_EQ(found.passed_over.size(), 4);
+}
+
 TEST(Steps, OwnOnesSaySo) {
   TestSteps steps;
   steps.add(1, {"optimizer"});

@@ -56,6 +56,10 @@ struct Survey {
   std::vector<Step> passed_over;
 };
 Survey survey_steps(const StorageLocation& folder, const std::vector<std::string>& parts);
+// The newest one is damaged, `why` says how: passes it over and goes on to older ones. Requires
+// survey.newest, and the `parts` that it was found with.
+void pass_over_newest(const StorageLocation& folder, const std::vector<std::string>& parts, std::string why,
+                      Survey* survey);
 
 // Whether Milepost wrote the checkpoint (it says so in `milepost.run`); retention removes no other.
 bool is_own(const Checkpoint& checkpoint);
