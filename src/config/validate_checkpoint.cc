@@ -59,6 +59,11 @@ void validate_checkpoint(Checkpoint& c, Warnings* warnings) {
           fmt::format("checkpoint.load_step must be a step or -1, the newest one, got {}", c.load_step));
   require(c.keep_every >= 0,
           fmt::format("checkpoint.keep_every must be a number of steps or 0, got {}", c.keep_every));
+  const bool verifies = c.extensions.verify_hash_manifest;
+  require(verifies || !c.extensions.require_manifest,
+          "checkpoint.extensions.require_manifest requires checkpoint.extensions.verify_hash_manifest.");
+  require(verifies || !c.fallback_to_older,
+          "checkpoint.fallback_to_older requires checkpoint.extensions.verify_hash_manifest.");
   if (c.load_only && c.enable_first_step_checkpoint) {
     warnings->push_back("checkpoint.load_only is True; enable_first_step_checkpoint will be ignored.");
   }

@@ -46,6 +46,8 @@ TEST(ValidateCheckpoint, RefusesInTheOrderOfTheReference) {
   c.last_save_model_only = false;
   c.load_step = -7;
   c.keep_every = -5;
+  c.extensions.require_manifest = true;
+  c.fallback_to_older = true;
   const std::pair<const char*, std::function<void()>> steps[] = {
       {"The 'folder' field cannot be empty.", [&] { c.folder = kRemote; }},
       {"Checkpoint interval needs to be at least 1 step.", [&] { c.interval = 1; }},
@@ -70,6 +72,10 @@ TEST(ValidateCheckpoint, RefusesInTheOrderOfTheReference) {
        [&] { c.initial_load_path = "/absolute"; }},
       {"checkpoint.load_step must be a step or -1, the newest one, got -7", [&] { c.load_step = -1; }},
       {"checkpoint.keep_every must be a number of steps or 0, got -5", [&] { c.keep_every = 5; }},
+      {"checkpoint.extensions.require_manifest requires checkpoint.extensions.verify_hash_manifest.",
+       [&] { c.extensions.require_manifest = false; }},
+      {"checkpoint.fallback_to_older requires checkpoint.extensions.verify_hash_manifest.",
+       [&] { c.extensions.verify_hash_manifest = true; }},
   };
   for (const auto& [text, mend] : steps) {
     try {

@@ -61,16 +61,6 @@ std::vector<Message> check_supported(const config::Trainer& config) {
     refuse("checkpoint.folder", fmt::format("is remote ({}), which this version cannot reach", folder),
            "give a folder of a mounted file system");
   }
-  if (options.extensions.verify_hash_manifest) {
-    refuse("checkpoint.extensions.verify_hash_manifest",
-           "asks for manifests at every save, which this version does not write",
-           "leave it out; `milepost manifest` writes one afterwards");
-  }
-  if (!(options.async_mode == "disabled")) {
-    messages.push_back({true, fmt::format("checkpoint.async_mode={}: this version saves while training "
-                                          "waits, as with disabled",
-                                          options.async_mode.text())});
-  }
   return messages;
 }
 

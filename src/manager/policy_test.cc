@@ -70,9 +70,6 @@ TEST(Policy, RefusesWhatThisVersionHasNot) {
   config::Trainer config;
   config.checkpoint = enabled(10);
   EXPECT_EQ(refusal(config), "");
-  config.checkpoint.extensions.verify_hash_manifest = true;
-  EXPECT_THAT(refusal(config), HasSubstr("verify_hash_manifest"));
-  config.checkpoint.extensions.verify_hash_manifest = false;
   config.checkpoint.folder = "s3://bucket/run";
   EXPECT_THAT(refusal(config), HasSubstr("checkpoint.folder"));
   config.checkpoint.enable = false;
@@ -90,17 +87,6 @@ TEST(Policy, SaysWhereTheMovingAverageIsNotSaved) {
   EXPECT_THAT(check_supported(config), IsEmpty());
   config.training.dtype = "bfloat16";
   EXPECT_THAT(check_supported(config)[0].text, HasSubstr("kept in bfloat16"));
-}
-
-TEST(Policy, SaysWhatItDoesInsteadOfSavingInTheBackground) {
-  config::Trainer config;
-  config.checkpoint = enabled(10);
-  EXPECT_THAT(check_supported(config), IsEmpty());
-  config.checkpoint.async_mode = "async";
-  const std::vector<Message> messages = check_supported(config);
-  ASSERT_EQ(messages.size(), 1);
-  EXPECT_TRUE(messages[0].is_warning);
-  EXPECT_THAT(messages[0].text, HasSubstr("async_mode=async"));
 }
 
 }  // namespace

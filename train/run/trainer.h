@@ -56,11 +56,11 @@ class Trainer {
   Group* ranks(const char* dimension) { return is_alone() ? nullptr : &groups_->group(dimension); }
   // Of several ranks, one that fails says so where all can read it; the others say why they end.
   void report_failure(const std::exception& error);
-  RunEnd run_steps();
   std::string place() const;  // "Rank 1 on node2 failed at step 12 in backward"
+  RunEnd run_steps();
   void join_job();
-  void make_execution_of_model();
   void build();
+  void make_execution_of_model();
 
   bool train_step();  // up to the optimizer; false: the data ran out
   bool read_batches(std::vector<data::Batch>* batches);
@@ -76,10 +76,10 @@ class Trainer {
   const config::Trainer config_;
   at::Device device_;
   DeviceMesh mesh_;
-  std::unique_ptr<ProcessGroups> groups_;
   PhaseClock clock_;
-  DataRank place_;
+  std::unique_ptr<ProcessGroups> groups_;
   std::unique_ptr<FailureBoard> board_;  // null with one process and with fake ranks
+  DataRank place_;
   int64_t batches_per_step_ = 1;
   int64_t start_bytes_ = 0;  // resident before the model was
   PeakFlops peak_;

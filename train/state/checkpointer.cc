@@ -1,5 +1,6 @@
 // A save is the engine's four steps in a staging folder beside the final one: propose (job_snapshot), decide
-// (plan_global), write, publish. A load is: choose (manager/start), compare, fill (job_load).
+// (plan_global), write, publish (job_save); when and on which thread is the saver's. A load is: choose
+// (manager/start), compare, fill (job_load).
 #include "train/state/checkpointer.h"
 
 #include <fmt/format.h>
@@ -9,18 +10,12 @@
 #include <optional>
 
 #include "milepost/base/error.h"
-#include "milepost/config/bundled.h"
 #include "milepost/engine/ema.h"
 #include "milepost/manager/entries.h"
-#include "milepost/manager/events.h"
-#include "milepost/manager/pins.h"
-#include "milepost/manager/retention.h"
 #include "milepost/manager/start.h"
-#include "milepost/storage/staging.h"
+#include "train/state/find_start.h"
 #include "train/state/job_load.h"
-#include "train/state/job_save.h"
-#include "train/state/job_snapshot.h"
-#include "train/state/run_record.h"
+#include "train/state/saver.h"
 #include "train/state/together.h"
 
 namespace milepost::train {
@@ -39,18 +34,6 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-void make_folders(Storage& storage, const std::string& path) {
-  if (storage.stat(path)) return;
-  const std::string parent = parent_path(path);
-  if (parent != path) make_folders(storage, parent);
-  storage.make_directory(path);
-}
-
-DType export_dtype(const config::Checkpoint& options) {
-  if (options.export_dtype == "float16") return DType::kFloat16;
-  return options.export_dtype == "bfloat16" ? DType::kBFloat16 : DType::kFloat32;
-}
-
 }  // namespace
 
 struct Checkpointer::Parts {
@@ -59,10 +42,7 @@ struct Checkpointer::Parts {
   const LogLine log_line;
   const config::Checkpoint& options = config.checkpoint;
   const StorageLocation folder = resolve_location(manager::checkpoint_folder(config));
-  int64_t saved_step = -1;
-  // Of the first rank, where steps are saved.
-  std::unique_ptr<manager::EventLog> events = {};
-  std::unique_ptr<manager::StepRemover> remover = {};
+  std::optional<Saver> saver = {};  // where steps are saved
 
   void log(const std::string& text) const {
     if (log_line) log_line(false, text);
@@ -74,63 +54,11 @@ struct Checkpointer::Parts {
     for (const Message& message : messages) message.is_warning ? warn(message.text) : log(message.text);
   }
 
-  void begin_background();
-  void report(manager::CheckpointEvent::Kind kind, int64_t step, int64_t bytes, double seconds,
-              std::optional<double> pause = std::nullopt) const {
-    if (events) events->add({kind, step, bytes, seconds, pause});
-  }
-  // Makes the folder of steps. False: the step is there and pinned, and must stay as it is.
-  bool make_room(int64_t step) const {
-    const std::string pin = Together(job.groups).first([&] {
-      make_folders(*folder.storage, folder.path);
-      return std::string(manager::is_pinned(step_location(step)) ? manager::kPinName : "");
-    });
-    if (!pin.empty()) warn(fmt::format("step-{} is pinned: it stays as it is, and is not saved again", step));
-    return pin.empty();
-  }
-  void remove_debris() const;
   std::vector<std::string> parts_of_job() const;
   std::optional<EmaCopy> average_of(const Checkpoint& checkpoint, const Start& start) const;
   std::shared_ptr<const Checkpoint> open(const Start& start) const;
   void load_from(const Start& start) const;
-  StorageLocation step_location(int64_t step) const {
-    return {folder.storage, manager::step_path(folder.path, step)};
-  }
-  // These return the bytes that they wrote.
-  int64_t save_full(int64_t step);
-  int64_t save_model(int64_t step);
-  int64_t save_last(int64_t step);
-  int64_t write(int64_t step, const JobSnapshot& state) const {
-    return write_dcp(step_location(step), state.snapshot, job, [&](int64_t bytes, double seconds) {
-      report(manager::CheckpointEvent::Kind::kWritten, step, bytes, seconds);
-    });
-  }
 };
-
-// A failure there is none of the run's.
-void Checkpointer::Parts::begin_background() {
-  if (job.rank() != 0 || job.optimizer == nullptr || options.load_only) return;
-  const StorageLocation dump = resolve_location(config.dump_folder);
-  const std::string file = join_path(dump.path, "checkpoint-events.jsonl");
-  events = std::make_unique<manager::EventLog>(StorageLocation{dump.storage, file}, log_line);
-  remover = std::make_unique<manager::StepRemover>(
-      folder, options,
-      [this](bool is_warning, std::string_view text) {
-        if (log_line) log_line(is_warning, text);
-      },
-      events.get());
-}
-
-// Of saves that a kill interrupted. A failure costs nothing but room.
-void Checkpointer::Parts::remove_debris() const {
-  try {
-    const int count = remove_stale_staging(folder.storage, folder.path);
-    if (count > 0) log(fmt::format("Removed what {} interrupted saves left in {}", count, folder.path));
-  } catch (const Error& error) {
-    warn(
-        fmt::format("What interrupted saves left in {} could not be removed: {}", folder.path, error.what()));
-  }
-}
 
 std::vector<std::string> Checkpointer::Parts::parts_of_job() const {
   std::vector<std::string> parts = manager::parts_to_load(options);
@@ -201,27 +129,6 @@ std::shared_ptr<const Checkpoint> Checkpointer::Parts::open(const Start& start) 
   return checkpoint;
 }
 
-int64_t Checkpointer::Parts::save_full(int64_t step) {
-  return write(step, snapshot_of_job(job, run_record(config)));
-}
-
-int64_t Checkpointer::Parts::save_model(int64_t step) {
-  const JobSnapshot state = snapshot_of_model(*job.model, export_dtype(options));
-  if (!options.last_save_in_hf) return write(step, state);
-  return write_hugging_face(step_location(step), state.snapshot, config.model.architecture,
-                            export_dtype(options), job);
-}
-
-int64_t Checkpointer::Parts::save_last(int64_t step) {
-  if (options.last_save_model_only) {
-    log(fmt::format("Saving a model only checkpoint in torch.{} at last step, step {}.",
-                    options.export_dtype.text(), step));
-    return save_model(step);
-  }
-  log(fmt::format("Saving a full checkpoint at last step, step {}.", step));
-  return save_full(step);
-}
-
 Checkpointer::Checkpointer(const config::Trainer& config, const Job& job, LogLine log) {
   const std::vector<Message> messages = manager::check_supported(config);
   for (const Message& message : messages) {
@@ -229,7 +136,7 @@ Checkpointer::Checkpointer(const config::Trainer& config, const Job& job, LogLin
   }
   if (!config.checkpoint.enable) return;
   parts_.reset(new Parts{config, job, std::move(log)});
-  parts_->begin_background();
+  if (!config.checkpoint.load_only) parts_->saver.emplace(config, job, parts_->log_line);
   parts_->log(fmt::format("Checkpointing active. Checkpoints will be loaded from and saved to {}",
                           parts_->folder.path));
 }
@@ -238,32 +145,10 @@ Checkpointer::~Checkpointer() = default;
 
 bool Checkpointer::load(int64_t step) {
   if (parts_ == nullptr) return false;
-  const StorageLocation& folder = parts_->folder;
-  manager::Survey found;
-  if (step < 0) {
-    found = manager::survey_steps(folder, parts_->parts_of_job());
-  } else {
-    const std::optional<FileInfo> info = folder.storage->stat(folder.path);
-    found.folder_exists = info && info->is_directory;
-  }
   const Together ranks(parts_->job.groups);
-  ranks.first([&] {
-    if (found.folder_exists && !parts_->options.load_only) parts_->remove_debris();
-    return std::string();
-  });
-  const Start start = manager::choose_start(parts_->options, folder.path,
-                                            config::find_bundled(parts_->config.hf_assets_path), step, found);
-  parts_->log_all(start.messages);
-  if (start.source == Start::Source::kFresh) {
-    ranks.all([] {});
-    return false;
-  }
-  manager::require_present(start);
-  for (const std::string& other : ranks.gather([&] { return start.path; })) {
-    if (other == start.path) continue;
-    throw ValueError(fmt::format("ranks see other checkpoints: {} and {}", start.path, other),
-                     "let all nodes share the checkpoint folder");
-  }
+  const Start start =
+      find_start(parts_->config, parts_->job, parts_->parts_of_job(), step, ranks, parts_->log_line);
+  if (start.source == Start::Source::kFresh) return false;
   const Stopwatch stopwatch;
   parts_->log(fmt::format("Loading the checkpoint from {}.", start.path));
   parts_->load_from(start);
@@ -273,39 +158,19 @@ bool Checkpointer::load(int64_t step) {
 
 bool Checkpointer::save(int64_t step, bool last_step) {
   if (parts_ == nullptr || !manager::should_save(parts_->options, step, last_step)) return false;
-  const Stopwatch stopwatch;
-  parts_->log("Saving the checkpoint.");
-  if (!parts_->make_room(step)) return false;
-  const int64_t bytes = last_step ? parts_->save_last(step) : parts_->save_full(step);
-  parts_->report(manager::CheckpointEvent::Kind::kCommitted, step, bytes, stopwatch.seconds(),
-                 stopwatch.seconds());
-  if (last_step) {
-    parts_->log(fmt::format("Last step checkpoint completed in {:.2f}s", stopwatch.seconds()));
-  } else {
-    if (parts_->remover) parts_->remover->look_again();
-    parts_->log(fmt::format("Finished saving the checkpoint in {:.2f} seconds.", stopwatch.seconds()));
-  }
-  parts_->saved_step = step;
-  return true;
+  return parts_->saver->save(step, last_step);
 }
 
 bool Checkpointer::save_before_end(int64_t step) {
-  if (parts_ == nullptr || parts_->options.load_only || parts_->saved_step == step) return false;
-  const Stopwatch stopwatch;
-  parts_->log("Saving the checkpoint.");
-  if (!parts_->make_room(step)) return false;
-  const int64_t bytes = parts_->save_full(step);
-  parts_->report(manager::CheckpointEvent::Kind::kCommitted, step, bytes, stopwatch.seconds(),
-                 stopwatch.seconds());
-  parts_->saved_step = step;
-  parts_->log(fmt::format("Finished saving the checkpoint in {:.2f} seconds.", stopwatch.seconds()));
-  return true;
+  return parts_ != nullptr && parts_->saver && parts_->saver->save_before_end(step);
 }
 
-void Checkpointer::wait_for_staging() {}  // every save ends before it returns
+void Checkpointer::wait_for_staging() {
+  if (parts_ != nullptr && parts_->saver) parts_->saver->wait_for_staging();
+}
 
 void Checkpointer::close() {
-  if (parts_ != nullptr && parts_->remover) parts_->remover->close();
+  if (parts_ != nullptr && parts_->saver) parts_->saver->close();
 }
 
 }  // namespace milepost::train

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "milepost/engine/convert.h"
+#include "milepost/engine/manifest_files.h"
 #include "milepost/engine/model.h"
 #include "milepost/engine/save.h"
 #include "milepost/engine/save_bytes.h"
 #include "milepost/manager/entries.h"
 #include "milepost/storage/staging.h"
-#include "train/state/together.h"
 
 namespace milepost::train {
 namespace {
@@ -27,9 +27,10 @@ void describe_as_torch(const std::vector<LocalPlan>& plans, GlobalPlan* plan) {
 // A folder that one rank has staged and all write into.
 class StagedFolder {
  public:
-  StagedFolder(const StorageLocation& destination, const Together& ranks) : ranks_(ranks) {
+  StagedFolder(const StorageLocation& destination, const Together& ranks, bool hash_files) : ranks_(ranks) {
     path_ = ranks.first([&] {
       staged_.emplace(destination.storage, destination.path, StagedOutput::Kind::kDirectory, true);
+      if (hash_files) mark_pending(*destination.storage, staged_->path());
       return staged_->path();
     });
   }
@@ -64,8 +65,8 @@ struct Shards {
 };
 
 // The plan is made on every rank from the same proposals, so that only these and what was written travel.
-Shards write_shards(Storage& storage, const std::string& folder, const Snapshot& snapshot, const Job& job,
-                    const Together& ranks) {
+Shards write_shards(Storage& storage, const std::string& folder, const Snapshot& snapshot, int64_t rank,
+                    const Together& ranks, bool hash_files) {
   std::vector<LocalPlan> plans;
   for (const std::string& bytes : ranks.gather([&] { return encode_local_plan(snapshot.plan); })) {
     plans.push_back(decode_local_plan(bytes));
@@ -74,11 +75,21 @@ Shards write_shards(Storage& storage, const std::string& folder, const Snapshot&
   describe_as_torch(plans, &shards.plan);
   for (const std::string& bytes : ranks.gather([&] {
          return encode_rank_result(
-             write_rank(storage, folder, shards.plan, job.rank(), snapshot.checkpoint, {}));
+             write_rank(storage, folder, shards.plan, rank, snapshot.checkpoint, {.hash_files = hash_files}));
        })) {
     shards.results.push_back(decode_rank_result(bytes));
   }
   return shards;
+}
+
+// Of the files of all ranks.
+manifest::Hashes all_hashes(const std::vector<std::string>& manifests) {
+  manifest::Hashes all;
+  for (const std::string& text : manifests) {
+    const manifest::Hashes own = manifest::read(MemorySource(as_bytes(text), "a rank's manifest"));
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
 }
 
 // A checkpoint that every rank can read all of: a rank's own snapshot holds the rank's parts alone.
@@ -89,7 +100,7 @@ std::shared_ptr<const Checkpoint> whole_checkpoint(const StorageLocation& folder
   ranks.all([&] {
     if (ranks.is_first()) storage.make_directory(folder.path);
   });
-  Shards shards = write_shards(storage, folder.path, snapshot, job, ranks);
+  Shards shards = write_shards(storage, folder.path, snapshot, job.rank(), ranks, false);
   ranks.all([&] {
     if (!ranks.is_first()) return;
     write_metadata_file(storage, folder.path, shards.plan, shards.results, base_name(folder.path), true);
@@ -101,30 +112,29 @@ std::shared_ptr<const Checkpoint> whole_checkpoint(const StorageLocation& folder
 
 }  // namespace
 
-int64_t write_dcp(const StorageLocation& destination, const Snapshot& snapshot, const Job& job,
-                  const Written& written) {
-  const Together ranks(job.groups);
-  StagedFolder staged(destination, ranks);
+SavedFiles write_dcp(const StorageLocation& destination, const Snapshot& snapshot, int64_t rank,
+                     const Together& ranks, bool hash_files, const Written& written) {
+  StagedFolder staged(destination, ranks, hash_files);
   const auto start = std::chrono::steady_clock::now();
-  Shards shards = write_shards(*destination.storage, staged.path(), snapshot, job, ranks);
-  const int64_t bytes = shards.bytes();
-  written(bytes, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  Shards shards = write_shards(*destination.storage, staged.path(), snapshot, rank, ranks, hash_files);
+  SavedFiles saved{shards.bytes(), 0};
+  if (written) written(saved.bytes, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   staged.publish([&] {
-    write_metadata_file(*destination.storage, staged.path(), shards.plan, shards.results,
-                        base_name(destination.path), true);
+    saved.num_hashes = write_metadata_file(*destination.storage, staged.path(), shards.plan, shards.results,
+                                           base_name(destination.path), true);
   });
-  return bytes;
+  return saved;
 }
 
-int64_t write_hugging_face(const StorageLocation& destination, const Snapshot& snapshot,
-                           const flavor::Model& model, DType dtype, const Job& job) {
+SavedFiles write_hugging_face(const StorageLocation& destination, const Snapshot& snapshot,
+                              const flavor::Model& model, DType dtype, const Job& job, bool hash_files) {
   const Together ranks(job.groups);
-  StagedFolder staged(destination, ranks);
+  StagedFolder staged(destination, ranks, hash_files);
   Storage& storage = *destination.storage;
   const StorageLocation parts{destination.storage, join_path(staged.path(), "sharded")};
   const std::shared_ptr<const Checkpoint> whole = whole_checkpoint(parts, snapshot, job, ranks);
-  int64_t bytes = 0;
-  ranks.all([&] {
+  SavedFiles saved;
+  const std::vector<std::string> manifests = ranks.gather([&] {
     ModelChoice choice;
     choice.exact = model;
     const NamedModel exported = as_hugging_face(whole, choice, std::nullopt, false);
@@ -134,12 +144,19 @@ int64_t write_hugging_face(const StorageLocation& destination, const Snapshot& s
     options.always_index = true;
     add_hugging_face_files(exported, dtype, false, std::nullopt, &options);
     const int64_t num_ranks = job.groups == nullptr ? 1 : job.groups->mesh().degrees().world_size();
-    bytes = convert_part(exported.checkpoint, {destination.storage, staged.path()}, options,
-                         {job.rank(), num_ranks})
-                .bytes_out;
+    const ConvertReport report = convert_part(exported.checkpoint, {destination.storage, staged.path()},
+                                              options, {job.rank(), num_ranks, hash_files});
+    saved.bytes = report.bytes_out;
+    return manifest::write(report.hashes);
   });
-  staged.publish([&] { storage.remove_tree(parts.path); });
-  return bytes;
+  staged.publish([&] {
+    storage.remove_tree(parts.path);
+    if (!hash_files) return;
+    const manifest::Hashes hashes = all_hashes(manifests);
+    publish_manifest(storage, staged.path(), hashes);
+    saved.num_hashes = static_cast<int64_t>(hashes.size());
+  });
+  return saved;
 }
 
 }  // namespace milepost::train

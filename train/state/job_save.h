@@ -9,22 +9,30 @@
 #include "milepost/flavor/flavor.h"
 #include "milepost/storage/storage.h"
 #include "train/state/job.h"
+#include "train/state/together.h"
 
 namespace milepost::train {
 
-// Told once of all ranks' data files, when they are synced: their bytes, and the seconds that it took.
+// May be empty. Told once of all ranks' data files, when they are synced: their bytes, and the seconds that
+// it took.
 using Written = std::function<void(int64_t bytes, double seconds)>;
 
-// As DCP: the engine's four steps, each rank its part. Returns the bytes of all data files.
-int64_t write_dcp(const StorageLocation& destination, const Snapshot& snapshot, const Job& job,
-                  const Written& written);
+struct SavedFiles {
+  int64_t bytes = 0;       // of all data files, or of all files of safetensors
+  int64_t num_hashes = 0;  // in the manifest; 0: there is none
+};
+
+// As DCP: the engine's four steps, each of `ranks` its part. `hash_files`: with a manifest, each rank hashing
+// what it writes. Threads: the one that issues the collectives of `ranks`.
+SavedFiles write_dcp(const StorageLocation& destination, const Snapshot& snapshot, int64_t rank,
+                     const Together& ranks, bool hash_files, const Written& written);
 
 // A model's snapshot as safetensors under Hugging Face's names, floating tensors as `dtype`, with an index
 // and a config.json: the same files for any number of ranks. Ranks write their parts as DCP into a folder
 // `sharded` beside the files to be; then each makes the files whose number modulo the number of ranks is its
 // own from all parts, and the folder goes. So no rank needs memory for more than buffers, at the price of
-// writing and reading the model once more. Returns the bytes of the files.
-int64_t write_hugging_face(const StorageLocation& destination, const Snapshot& snapshot,
-                           const flavor::Model& model, DType dtype, const Job& job);
+// writing and reading the model once more.
+SavedFiles write_hugging_face(const StorageLocation& destination, const Snapshot& snapshot,
+                              const flavor::Model& model, DType dtype, const Job& job, bool hash_files);
 
 }  // namespace milepost::train

@@ -16,12 +16,18 @@ bool is_floating(DType dtype) { return dtype_info(dtype).kind == DTypeKind::kFlo
 
 class Collector {
  public:
+  explicit Collector(manager::StagingBuffers* staging = nullptr) : staging_(staging) {}
+
   void add(const SavedTensor& tensor, std::optional<DType> cast) {
     const SavedTensor host = on_host(tensor);
     const Dims shape = host.shape();
     const DType dtype = dtype_of(host.memory);
     builder_.add_tensor(host.name, dtype, shape, host.box(), cast && is_floating(dtype) ? *cast : dtype);
-    for (const SavedTensor::Piece& piece : host.pieces()) builder_.add_piece(piece.box, piece.bytes);
+    // A copy out of a device is nobody's but the snapshot's.
+    const bool is_live = staging_ != nullptr && host.memory.is_same(tensor.memory);
+    for (const SavedTensor::Piece& piece : host.pieces()) {
+      builder_.add_piece(piece.box, is_live ? staging_->place(piece.bytes) : piece.bytes);
+    }
   }
   void add(const SavedTensor& tensor) { add(tensor, std::nullopt); }
   void add(std::string_view name, const pickle::Value* value) {
@@ -44,6 +50,7 @@ class Collector {
     return host;
   }
 
+  manager::StagingBuffers* staging_;
   SnapshotBuilder builder_;
   std::vector<at::Tensor> copies_;
   at::Tensor last_;
@@ -133,8 +140,8 @@ void set_rng_state(const std::string& state) {
   }
 }
 
-JobSnapshot snapshot_of_job(const Job& job, const std::string& run_record) {
-  Collector out;
+JobSnapshot snapshot_of_job(const Job& job, const std::string& run_record, manager::StagingBuffers* staging) {
+  Collector out(staging);
   out.add(manager::kStepKey, out.values().integer(job.train->step));
   out.add(manager::kTokensKey, out.values().integer(job.train->ntokens_seen));
   add_optimizer(*job.optimizer, out);

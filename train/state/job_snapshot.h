@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "milepost/engine/snapshot.h"
+#include "milepost/manager/staging_buffers.h"
 #include "train/state/job.h"
 
 namespace milepost::train {
@@ -17,8 +18,10 @@ struct JobSnapshot {
   std::vector<at::Tensor> copies;
 };
 
-// The whole state. Makes the optimizer's moments where there are none. `run_record`: run_record.h.
-JobSnapshot snapshot_of_job(const Job& job, const std::string& run_record);
+// The whole state. Makes the optimizer's moments where there are none. `run_record`: run_record.h. With
+// `staging`, the snapshot looks at copies there instead of the job's host memory; the caller has them made.
+JobSnapshot snapshot_of_job(const Job& job, const std::string& run_record,
+                            manager::StagingBuffers* staging = nullptr);
 
 // The model alone, floating tensors as `dtype`.
 JobSnapshot snapshot_of_model(const Model& model, std::optional<DType> dtype);

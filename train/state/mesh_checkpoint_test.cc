@@ -293,7 +293,8 @@ TEST_F(MeshCheckpointTest, AFailedWriteOfOneRankEndsTheSaveOnAll) {
           faulty_storage(posix_storage(), is_faulty ? parse_faults("fail=" + fault) : std::vector<Fault>());
       const JobSnapshot state = snapshot_of_job(rank.job, "{}");
       try {
-        write_dcp({storage, folder + "/step-4"}, state.snapshot, rank.job, [](int64_t, double) {});
+        write_dcp({storage, folder + "/step-4"}, state.snapshot, rank.job.rank(), Together(rank.job.groups),
+                  false, {});
       } catch (const Error& error) {
         const std::lock_guard lock(mutex);
         ++failures;

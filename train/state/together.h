@@ -9,11 +9,12 @@
 
 namespace milepost::train {
 
-// Threads: the one that issues the job's collectives; all ranks make the same calls in the same order.
+// Threads: the one that issues the collectives of its group; all ranks make the same calls in the same order.
 class Together {
  public:
-  // Null: one process.
-  explicit Together(ProcessGroups* groups) : group_(groups == nullptr ? nullptr : &groups->group("world")) {}
+  // Null: one process. `group`: one of all ranks.
+  explicit Together(ProcessGroups* groups, const char* group = "world")
+      : group_(groups == nullptr ? nullptr : &groups->group(group)) {}
 
   bool is_first() const { return group_ == nullptr || group_->index() == 0; }
   // Results of `work` of all ranks, in order. `work` itself must not wait for other ranks, unless it does so

@@ -8,11 +8,13 @@
 namespace milepost::config {
 
 inline constexpr std::string_view kExportDtypes[] = {"float16", "bfloat16", "float32"};
+inline constexpr std::string_view kOnSaveError[] = {"fail", "warn"};
 inline constexpr std::string_view kAsyncModes[] = {"disabled", "async", "async_with_pinned_mem"};
 
 // clang-format off
 MILEPOST_CONFIG(CheckpointExtensions, "Additions of torchtitan-npu.",
-  (bool, verify_hash_manifest, false, "Write SHA-256 sums of a step's files beside them, and check them before loading."))
+  (bool, verify_hash_manifest, false, "Write SHA-256 sums of a step's files beside them, and check those that are there before loading.")
+  (bool, require_manifest, false, "Refuse to load a checkpoint that has no such sums.", kOurs))
 
 MILEPOST_CONFIG(Checkpoint, "Saving and loading.",
   (bool, enable, false, "Save and load checkpoints at all.")
@@ -33,7 +35,9 @@ MILEPOST_CONFIG(Checkpoint, "Saving and loading.",
   (bool, load_only, false, "Load, and never save.")
   (Choice<kAsyncModes>, async_mode, "disabled", "disabled: training waits for a save. async: a save runs beside it. async_with_pinned_mem: likewise, from pinned memory.")
   (CheckpointExtensions, extensions, {}, "")
-  (int64_t, keep_every, 0, "Of older checkpoints than keep_latest_k keeps, keep those whose step this divides, too; 0: none.", kOurs))
+  (int64_t, keep_every, 0, "Of older checkpoints than keep_latest_k keeps, keep those whose step this divides, too; 0: none.", kOurs)
+  (bool, fallback_to_older, false, "When verify_hash_manifest finds the newest step damaged, take the newest older one that is not.", kOurs)
+  (Choice<kOnSaveError>, on_save_error, "fail", "When a save fails: fail ends the run, warn goes on without this checkpoint.", kOurs))
 
 MILEPOST_CONFIG(EmaWeights, "An exponential moving average of the weights, saved with the checkpoint (as torchtitan-npu has it).",
   (bool, enable, false, "Keep the average.")

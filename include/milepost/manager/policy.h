@@ -28,7 +28,7 @@ std::string step_path(const std::string& folder, int64_t step);
 bool should_save(const config::Checkpoint& options, int64_t step, bool last_step);
 
 // What the options ask for and this version does not do: what it does instead, as warnings; and what they do
-// that may surprise. Throws ValueError where there is no instead (manifests, a remote folder). Nothing when
+// that may surprise. Throws ValueError where there is no instead (a remote folder). Nothing when
 // checkpoint.enable is off, but for the moving average.
 std::vector<Message> check_supported(const config::Trainer& config);
 

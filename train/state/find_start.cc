@@ -1,0 +1,142 @@
+#include "train/state/find_start.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "milepost/base/error.h"
+#include "milepost/config/bundled.h"
+#include "milepost/manager/events.h"
+#include "milepost/manager/fit.h"
+#include "milepost/manager/integrity.h"
+#include "milepost/storage/staging.h"
+
+namespace milepost::train {
+namespace {
+
+using manager::Start;
+
+class Finder {
+ public:
+  Finder(const config::Trainer& config, const Job& job, const std::vector<std::string>& parts, int64_t step,
+         const Together& ranks, const LogLine& log)
+      : config_(config), job_(job), parts_(parts), step_(step), ranks_(ranks), log_(log) {}
+
+  Start find() {
+    manager::Survey found = look();
+    ranks_.all([&] {
+      if (ranks_.is_first() && found.folder_exists && !options_.load_only) remove_debris();
+    });
+    for (;;) {
+      Start start = manager::choose_start(options_, folder_.path,
+                                          config::find_bundled(config_.hf_assets_path), step_, found);
+      if (start.source == Start::Source::kFresh) {
+        tell(start);
+        ranks_.all([] {});
+        return start;
+      }
+      require_same(start);
+      if (!options_.extensions.verify_hash_manifest) {
+        tell(start);
+        return start;
+      }
+      const manager::Integrity integrity = verify(start);
+      const bool is_good = integrity.is_good(options_.extensions.require_manifest);
+      if (is_good || !may_fall_back(start)) tell(start);
+      if (is_good) return start;
+      CheckpointManifestError refusal = manager::refusal(start.path, integrity);
+      if (!may_fall_back(start)) throw refusal;
+      say(true, refusal.what());
+      say(true, fmt::format("An older step is looked for in place of step {} (checkpoint.fallback_to_older)",
+                            start.step));
+      manager::pass_over_newest(folder_, parts_,
+                                integrity.fault.empty() ? "it has no hash manifest"
+                                                        : "its files are not what its hash manifest says",
+                                &found);
+    }
+  }
+
+ private:
+  void say(bool is_warning, const std::string& text) const {
+    if (log_) log_(is_warning, text);
+  }
+  void tell(const Start& start) const {
+    for (const manager::Message& message : start.messages) say(message.is_warning, message.text);
+  }
+
+  manager::Survey look() const {
+    if (step_ < 0) return manager::survey_steps(folder_, parts_);
+    manager::Survey found;
+    const std::optional<FileInfo> info = folder_.storage->stat(folder_.path);
+    found.folder_exists = info && info->is_directory;
+    return found;
+  }
+
+  // Of saves that a kill interrupted. A failure costs nothing but room.
+  void remove_debris() const {
+    try {
+      const int count = remove_stale_staging(folder_.storage, folder_.path);
+      if (count > 0) {
+        say(false, fmt::format("Removed what {} interrupted saves left in {}", count, folder_.path));
+      }
+    } catch (const Error& error) {
+      say(true, fmt::format("What interrupted saves left in {} could not be removed: {}", folder_.path,
+                            error.what()));
+    }
+  }
+
+  void require_same(const Start& start) const {
+    manager::require_present(start);
+    for (const std::string& other : ranks_.gather([&] { return start.path; })) {
+      if (other == start.path) continue;
+      throw ValueError(fmt::format("ranks see other checkpoints: {} and {}", start.path, other),
+                       "let all nodes share the checkpoint folder");
+    }
+  }
+
+  bool may_fall_back(const Start& start) const {
+    return options_.fallback_to_older && start.source == Start::Source::kOwnStep && step_ < 0;
+  }
+
+  manager::Integrity verify(const Start& start) const {
+    const auto begin = std::chrono::steady_clock::now();
+    const int64_t num_ranks = job_.groups == nullptr ? 1 : job_.groups->mesh().degrees().world_size();
+    manager::Integrity integrity = manager::judge(start.path, ranks_.gather([&] {
+      return manager::inspect(resolve_location(start.path), job_.rank(), num_ranks);
+    }));
+    if (!integrity.has_manifest || !integrity.fault.empty()) return integrity;
+    say(false, fmt::format("Checkpoint hash manifest verified for {}", start.path));
+    if (!integrity.unlisted.empty()) {
+      say(false, fmt::format("The manifest does not list {}", manager::names_text(integrity.unlisted, 20)));
+    }
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    report(start, integrity.bytes, seconds.count());
+    return integrity;
+  }
+
+  void report(const Start& start, int64_t bytes, double seconds) const {
+    if (job_.rank() != 0 || job_.optimizer == nullptr || options_.load_only || start.step < 0) return;
+    const StorageLocation dump = resolve_location(config_.dump_folder);
+    manager::EventLog events({dump.storage, join_path(dump.path, "checkpoint-events.jsonl")}, log_);
+    events.add({manager::CheckpointEvent::Kind::kVerified, start.step, bytes, seconds});
+  }
+
+  const config::Trainer& config_;
+  const Job& job_;
+  const std::vector<std::string>& parts_;
+  const int64_t step_;
+  const Together& ranks_;
+  const LogLine& log_;
+  const config::Checkpoint& options_ = config_.checkpoint;
+  const StorageLocation folder_ = resolve_location(manager::checkpoint_folder(config_));
+};
+
+}  // namespace
+
+manager::Start find_start(const config::Trainer& config, const Job& job,
+                          const std::vector<std::string>& parts, int64_t step, const Together& ranks,
+                          const LogLine& log) {
+  return Finder(config, job, parts, step, ranks, log).find();
+}
+
+}  // namespace milepost::train

@@ -1,0 +1,280 @@
+#include "train/state/saver.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+
+#include "milepost/base/error.h"
+#include "milepost/base/thread_pool.h"
+#include "milepost/format/manifest.h"
+#include "milepost/manager/background.h"
+#include "milepost/manager/events.h"
+#include "milepost/manager/pins.h"
+#include "milepost/manager/policy.h"
+#include "milepost/manager/retention.h"
+#include "milepost/manager/staging_buffers.h"
+#include "train/state/job_save.h"
+#include "train/state/job_snapshot.h"
+#include "train/state/run_record.h"
+#include "train/state/together.h"
+
+namespace milepost::train {
+namespace {
+
+using EventKind = manager::CheckpointEvent::Kind;
+using manager::StagingBuffers;
+
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+void make_folders(Storage& storage, const std::string& path) {
+  if (storage.stat(path)) return;
+  const std::string parent = parent_path(path);
+  if (parent != path) make_folders(storage, parent);
+  storage.make_directory(path);
+}
+
+DType export_dtype(const config::Checkpoint& options) {
+  if (options.export_dtype == "float16") return DType::kFloat16;
+  return options.export_dtype == "bfloat16" ? DType::kBFloat16 : DType::kFloat32;
+}
+
+StagingBuffers::Kind staging_kind(const config::Checkpoint& options) {
+  return options.async_mode == "async_with_pinned_mem" ? StagingBuffers::Kind::kLocked
+                                                       : StagingBuffers::Kind::kPageable;
+}
+
+// A save under way.
+struct StepSave {
+  int64_t step;
+  Stopwatch since;
+  std::atomic<double> pause{0};  // seconds that training stood still for it
+};
+
+}  // namespace
+
+struct Saver::Parts {
+  const config::Trainer& config;
+  const Job job;
+  const LogLine log_line;
+  const config::Checkpoint& options = config.checkpoint;
+  const StorageLocation folder = resolve_location(manager::checkpoint_folder(config));
+  int64_t saved_step = -1;
+  StagingBuffers staging{staging_kind(options)};
+  std::shared_ptr<StepSave> current = {};  // the one that was staged last
+  // Of the first rank, where steps are saved.
+  std::unique_ptr<manager::EventLog> events = {};
+  std::unique_ptr<manager::StepRemover> remover = {};
+  manager::Background background = {};  // last: its work uses the others
+
+  bool is_async() const { return !(options.async_mode == "disabled"); }
+  void log(const std::string& text) const {
+    if (log_line) log_line(false, text);
+  }
+  void warn(const std::string& text) const {
+    if (log_line) log_line(true, text);
+  }
+  void report(EventKind kind, int64_t step, int64_t bytes, double seconds,
+              std::optional<double> pause = std::nullopt) const {
+    if (events) events->add({kind, step, bytes, seconds, pause});
+  }
+
+  void begin_background();
+  bool make_room(int64_t step) const;
+  bool tolerate(const std::exception& error) const;
+  void settle();
+  void check();
+  StorageLocation step_location(int64_t step) const {
+    return {folder.storage, manager::step_path(folder.path, step)};
+  }
+  bool hashes_files() const { return options.extensions.verify_hash_manifest; }
+  int64_t written(int64_t step, const SavedFiles& saved) const;
+  int64_t write(int64_t step, const JobSnapshot& state, const Together& ranks) const;
+  int64_t write_last(int64_t step) const;
+  void publish(const StepSave& save, int64_t bytes) const;
+
+  bool save_now(int64_t step, bool as_last);
+  bool stage(int64_t step);
+  void write_staged(const std::shared_ptr<StepSave>& save, const JobSnapshot& state);
+};
+
+// A failure there is none of the run's.
+void Saver::Parts::begin_background() {
+  if (job.rank() != 0 || job.optimizer == nullptr || options.load_only) return;
+  const StorageLocation dump = resolve_location(config.dump_folder);
+  const std::string file = join_path(dump.path, "checkpoint-events.jsonl");
+  events = std::make_unique<manager::EventLog>(StorageLocation{dump.storage, file}, log_line);
+  remover = std::make_unique<manager::StepRemover>(
+      folder, options,
+      [this](bool is_warning, std::string_view text) {
+        if (log_line) log_line(is_warning, text);
+      },
+      events.get());
+}
+
+// Makes the folder of steps. False: the step is there and pinned, and must stay as it is.
+bool Saver::Parts::make_room(int64_t step) const {
+  const std::string pin = Together(job.groups).first([&] {
+    make_folders(*folder.storage, folder.path);
+    return std::string(manager::is_pinned(step_location(step)) ? manager::kPinName : "");
+  });
+  if (!pin.empty()) warn(fmt::format("step-{} is pinned: it stays as it is, and is not saved again", step));
+  return pin.empty();
+}
+
+// Of a failed save: whether training goes on without it.
+bool Saver::Parts::tolerate(const std::exception& error) const {
+  if (options.on_save_error == "fail") return false;
+  warn(fmt::format("Training goes on without this checkpoint (checkpoint.on_save_error=warn): {}",
+                   error.what()));
+  return true;
+}
+
+// Waits for the save under way.
+void Saver::Parts::settle() {
+  try {
+    background.wait();
+  } catch (const std::exception& error) {
+    saved_step = -1;
+    if (!tolerate(error)) throw;
+  }
+}
+
+// As settle(), where that needs no waiting.
+void Saver::Parts::check() {
+  if (!background.is_running()) settle();
+}
+
+// Tells of a manifest. Returns the bytes.
+int64_t Saver::Parts::written(int64_t step, const SavedFiles& saved) const {
+  if (saved.num_hashes > 0) {
+    log(fmt::format("Wrote checkpoint hash manifest to {} ({} hashes).",
+                    join_path(step_location(step).path, manifest::kManifestName), saved.num_hashes));
+  }
+  return saved.bytes;
+}
+
+int64_t Saver::Parts::write(int64_t step, const JobSnapshot& state, const Together& ranks) const {
+  return written(step, write_dcp(step_location(step), state.snapshot, job.rank(), ranks, hashes_files(),
+                                 [&](int64_t bytes, double seconds) {
+                                   report(EventKind::kWritten, step, bytes, seconds);
+                                 }));
+}
+
+int64_t Saver::Parts::write_last(int64_t step) const {
+  const Together ranks(job.groups);
+  if (!options.last_save_model_only) {
+    log(fmt::format("Saving a full checkpoint at last step, step {}.", step));
+    return write(step, snapshot_of_job(job, run_record(config)), ranks);
+  }
+  log(fmt::format("Saving a model only checkpoint in torch.{} at last step, step {}.",
+                  options.export_dtype.text(), step));
+  const JobSnapshot state = snapshot_of_model(*job.model, export_dtype(options));
+  if (!options.last_save_in_hf) return write(step, state, ranks);
+  return written(step, write_hugging_face(step_location(step), state.snapshot, config.model.architecture,
+                                          export_dtype(options), job, hashes_files()));
+}
+
+void Saver::Parts::publish(const StepSave& save, int64_t bytes) const {
+  report(EventKind::kCommitted, save.step, bytes, save.since.seconds(), save.pause);
+}
+
+bool Saver::Parts::save_now(int64_t step, bool as_last) {
+  StepSave save{step, {}, {}};
+  log("Saving the checkpoint.");
+  if (!make_room(step)) return false;
+  try {
+    const int64_t bytes = as_last
+                              ? write_last(step)
+                              : write(step, snapshot_of_job(job, run_record(config)), Together(job.groups));
+    save.pause = save.since.seconds();
+    publish(save, bytes);
+  } catch (const std::exception& error) {
+    if (!tolerate(error)) throw;
+    return false;
+  }
+  saved_step = step;
+  if (as_last) {
+    log(fmt::format("Last step checkpoint completed in {:.2f}s", save.since.seconds()));
+  } else {
+    if (remover) remover->look_again();
+    log(fmt::format("Finished saving the checkpoint in {:.2f} seconds.", save.since.seconds()));
+  }
+  return true;
+}
+
+// What may change with the next step is taken now, tensors apart.
+bool Saver::Parts::stage(int64_t step) {
+  const auto save = std::make_shared<StepSave>(step);
+  log("Staging the checkpoint.");
+  if (!make_room(step)) return false;
+  staging.clear();
+  const auto state = std::make_shared<const JobSnapshot>(snapshot_of_job(job, run_record(config), &staging));
+  if (options.async_mode == "async") staging.copy(default_num_threads());
+  save->pause = save->since.seconds();
+  current = save;
+  saved_step = step;
+  background.start([this, save, state] { write_staged(save, *state); });
+  log(fmt::format("Finished staging the checkpoint in {:.2f} seconds.", save->pause.load()));
+  return true;
+}
+
+void Saver::Parts::write_staged(const std::shared_ptr<StepSave>& save, const JobSnapshot& state) {
+  try {
+    staging.copy(1);
+    report(EventKind::kStaged, save->step, staging.size_bytes(), save->since.seconds());
+    manager::lower_priority();
+    const int64_t bytes = write(save->step, state, Together(job.groups, "checkpoint"));
+    publish(*save, bytes);
+    log(fmt::format("Finished saving the checkpoint of step {} in {:.2f} seconds.", save->step,
+                    save->since.seconds()));
+    if (remover) remover->look_again();
+  } catch (const std::exception& error) {
+    warn(fmt::format("Saving the checkpoint of step {} failed: {}", save->step, error.what()));
+    throw;
+  }
+}
+
+Saver::Saver(const config::Trainer& config, const Job& job, LogLine log)
+    : parts_(new Parts{config, job, std::move(log)}) {
+  parts_->begin_background();
+}
+
+Saver::~Saver() = default;
+
+bool Saver::save(int64_t step, bool last_step) {
+  parts_->settle();
+  if (last_step || !parts_->is_async()) return parts_->save_now(step, last_step);
+  return parts_->stage(step);
+}
+
+bool Saver::save_before_end(int64_t step) {
+  parts_->settle();
+  if (parts_->saved_step == step) return false;
+  return parts_->save_now(step, /*as_last=*/false);
+}
+
+void Saver::wait_for_staging() {
+  if (!parts_->staging.is_copied()) {
+    const Stopwatch stopwatch;
+    parts_->staging.copy(default_num_threads());
+    parts_->current->pause = parts_->current->pause + stopwatch.seconds();
+  }
+  parts_->check();
+}
+
+void Saver::close() {
+  parts_->settle();
+  if (parts_->remover) parts_->remover->close();
+}
+
+}  // namespace milepost::train
