@@ -1,4 +1,5 @@
 """milepost-train's checkpoints: saving, resuming, starting from other weights, and the tool on what it wrote."""
+import json
 import shutil
 
 import pytest
@@ -224,16 +225,28 @@ def test_names_that_only_look_like_steps_and_debris_are_passed_over(tmp_path):
 
 
 @pytest.mark.parametrize("flags, words", [
-    (("--checkpoint.extensions.verify-hash-manifest",), "manifest"),
     (("--checkpoint.folder", "s3://bucket/run"), "remote"),
 ])
 def test_what_is_not_there_yet_is_refused(tmp_path, flags, words):
     assert words in train(tmp_path, *flags, status=FAILED)
 
 
-def test_asynchronous_saves_are_said_to_be_synchronous(tmp_path):
-    log = train(tmp_path, "--checkpoint.async-mode", "async", "--training.steps", 1)
-    assert "this version saves while training waits" in log and steps_in(tmp_path) == [1]
+@pytest.mark.parametrize("mode", ["async", "async_with_pinned_mem"])
+def test_asynchronous_saves_are_those_that_wait(tmp_path, mode):
+    """The same files, and the log and the events of a save that runs beside the steps after it."""
+    flags = ("--training.steps", 6, "--checkpoint.interval", 2, "--debug.seed", 5)
+    train(tmp_path / "waits", *flags)
+    log = train(tmp_path / "beside", *flags, "--checkpoint.async-mode", mode)
+    assert log.count("Staging the checkpoint.") == log.count("Finished staging the checkpoint in") == 2  # the last save waits
+    assert log.count("Finished saving the checkpoint of step") == 2 and steps_in(tmp_path / "beside") == [2, 4, 6]
+    for step in (2, 4, 6):
+        folders = [tmp_path / name / f"checkpoint/step-{step}" for name in ("waits", "beside")]
+        differing = milepost("diff", *folders, status=WANTING).out
+        assert differing.startswith("milepost.run ") and "1 entry differs" in differing  # which holds the configuration
+    events = [json.loads(line) for line in (tmp_path / "beside/checkpoint-events.jsonl").open()]
+    assert [e["step"] for e in events if e["event"] == "staged"] == [2, 4] and [e["step"] for e in events if e["event"] == "committed"] == [2, 4, 6]
+    assert all(0 <= e["pause_seconds"] <= e["seconds"] for e in events if e["event"] == "committed")
+    assert "Loading the checkpoint from" in train(tmp_path / "beside", "--training.steps", 8, "--checkpoint.async-mode", mode)
 
 
 def test_generates_from_either_form(tmp_path):

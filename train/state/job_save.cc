@@ -118,7 +118,8 @@ SavedFiles write_dcp(const StorageLocation& destination, const Snapshot& snapsho
   const auto start = std::chrono::steady_clock::now();
   Shards shards = write_shards(*destination.storage, staged.path(), snapshot, rank, ranks, hash_files);
   SavedFiles saved{shards.bytes(), 0};
-  if (written) written(saved.bytes, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  if (written)
+    written(saved.bytes, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   staged.publish([&] {
     saved.num_hashes = write_metadata_file(*destination.storage, staged.path(), shards.plan, shards.results,
                                            base_name(destination.path), true);
