@@ -152,6 +152,8 @@ int guarded_run(const std::vector<std::string>& arguments) {
   } catch (const StorageError& error) {
     const bool is_missing = error.code() == ErrorCode::kNotFound;
     print(stderr, fmt::format("{}: {}\n", is_missing ? "FileNotFoundError" : "OSError", error.what()));
+  } catch (const CheckpointManifestError& error) {
+    print(stderr, fmt::format("CheckpointManifestError: {}\n", error.what()));
   } catch (const NonFiniteError& error) {
     print(stderr, fmt::format("RuntimeError: {}\n", error.what()));
   } catch (const std::bad_alloc&) {
