@@ -19,11 +19,13 @@ else()
   target_include_directories(milepost_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
   target_compile_definitions(milepost_torch INTERFACE FMT_HEADER_ONLY=1)
   target_link_libraries(milepost_torch INTERFACE ${TORCH_LIBRARIES})
-  # ATen's threads are OpenMP's of GCC: at::parallel_for is a plain loop in a file that is compiled without it. At run time torch's own
-  # libgomp is the only one, since torch's folder is in the run path. Another compiler would bring a second pool of threads.
+  # ATen's threads are OpenMP's of GCC: at::parallel_for is a plain loop in a file that is compiled without it. The process has one pool of
+  # threads, so the library is the one that torch's wheel brings, if it does. Another compiler would bring a second pool.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    find_file(MILEPOST_TORCH_OPENMP libgomp.so.1 PATHS "${TORCH_INSTALL_PREFIX}/lib" NO_DEFAULT_PATH)
     find_package(OpenMP REQUIRED COMPONENTS CXX)
-    target_link_libraries(milepost_torch INTERFACE OpenMP::OpenMP_CXX)
+    target_compile_options(milepost_torch INTERFACE ${OpenMP_CXX_FLAGS})
+    target_link_libraries(milepost_torch INTERFACE $<IF:$<BOOL:${MILEPOST_TORCH_OPENMP}>,${MILEPOST_TORCH_OPENMP},OpenMP::OpenMP_CXX>)
   else()
     message(STATUS "Milepost: ${CMAKE_CXX_COMPILER_ID} does not share torch's OpenMP, so that milepost-train's own operations use one thread")
   endif()
