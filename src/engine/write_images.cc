@@ -301,7 +301,7 @@ class ImageWriter {
 
 WriteOptions with_defaults(WriteOptions options, int64_t block_bytes = kBufferedBlock) {
   // Hashing keeps a thread from writing; with more of them, some hash while others wait for the disk.
-  if (options.num_threads <= 0) options.num_threads = default_num_threads() * (options.hash_files ? 3 : 1);
+  if (options.num_threads <= 0) options.num_threads = default_num_threads() * (options.hash_files ? 2 : 1);
   // Every worker needs a block and its extras; fewer workers keep a small budget.
   const int64_t most = options.max_memory_bytes / (block_bytes * lanes_of(options) + kPerWorkerExtra);
   options.num_threads =
