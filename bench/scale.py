@@ -7,7 +7,7 @@
 
 metadata  a `.metadata` of N chunks made by torch: read and written by pickle (as torch does it) and by Milepost; limit: the plain read
 plan      the coordinator's part of a save for 256 ranks with 1200 items each by torch's planner, and Milepost's plan_global on the same state
-sha256    a manifest of 8 files: hashlib with two threads, `openssl dgst` with two processes, `milepost manifest write`; limit: OpenSSL on a hot block, two threads
+sha256    a manifest of 8 files: hashlib with two threads, `openssl dgst` with two processes, `milepost manifest write` and `verify`; limit: OpenSSL on a hot block, two threads
 inspect   `milepost inspect` of a small checkpoint, the whole process; limit: `/bin/true`
 
 Needs a release build (build/release); metadata and plan need torch.
@@ -183,6 +183,7 @@ def sha256_job(args):
     cases = {
         "limit: OpenSSL on a hot block, 2 threads": (lambda: in_threads([lambda: hash_hot(count // 2)] * 2), True),
         "milepost manifest write (whole process)": (lambda: subprocess.run([args.tool, "manifest", "write", str(folder)], check=True, stdout=subprocess.DEVNULL) and None, False),
+        "milepost manifest verify (whole process)": (lambda: subprocess.run([args.tool, "manifest", "verify", str(folder)], check=True, stdout=subprocess.DEVNULL) and None, False),
         "hashlib.file_digest, 2 threads": (hashlib_files, False),
     }
     if shutil.which("openssl"):
