@@ -1,0 +1,115 @@
+"""A SIGKILL at any system call of a trainer's save leaves complete steps, from which the next run goes on, and debris that it removes.
+
+A rank stops itself where a save begins (MILEPOST_FAULT), strace is attached, and kills it as it enters the n-th call of one kind. The run
+that follows goes on from what is there, saves, and is the next one to be killed. By default a few of these calls are tried, spread over a
+save; with MILEPOST_KILL_POINTS=40 as many in each mode and of each rank (minutes), with =all each of them, some 1800 (an hour).
+"""
+import os
+import re
+import signal
+import time
+
+import pytest
+from cli.ranks import configuration, end_all, run_ranks, start
+from cli.training import DONE, FAILED
+from crash.stopped import stop_at, traced, wait_for_stop
+from crash.test_kill import CHANGING
+from tool import milepost
+
+# Ranks talk to each other by these.
+TALKING = {"sendmsg", "sendto"}
+INTERVAL = 2
+POINTS = os.environ.get("MILEPOST_KILL_POINTS")
+MODES = ("disabled", "async", "async_with_pinned_mem")
+# (mode, ranks, the one that is killed)
+ALONE = [(mode, 1, 0) for mode in MODES]
+CASES = ALONE + ([(mode, 2, rank) for mode in MODES for rank in (0, 1)] if POINTS else [("disabled", 2, 0), ("async", 2, 1), ("async_with_pinned_mem", 2, 0)])
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_over():
+    yield
+    end_all()
+
+
+class Series:
+    """A chain of jobs in one folder, of which each is killed in its second save and followed by the next."""
+
+    def __init__(self, folder, world, mode):
+        self.folder, self.world, self.mode = folder, world, mode
+        self.steps_folder = folder / "checkpoint"
+        self.source = configuration(folder, "llama3")
+        run_ranks(folder, world, *self.flags(), "--training.steps", INTERVAL, source=self.source)
+        self.newest = INTERVAL
+
+    def flags(self):
+        return ("--checkpoint.enable", "--checkpoint.interval", INTERVAL, "--checkpoint.keep-latest-k", 2, "--checkpoint.async-mode", self.mode)
+
+    def names(self):
+        return {path.name for path in self.steps_folder.iterdir()}
+
+    def steps(self):
+        """The steps that are there, each of which must be complete."""
+        steps = sorted(int(name.removeprefix("step-")) for name in self.names() if re.fullmatch(r"step-\d+", name))
+        for step in steps:
+            milepost("verify", self.steps_folder / f"step-{step}")
+        return steps
+
+    def debris(self):
+        return {name for name in self.names() if not name.startswith("step-")}
+
+    def kill(self, rank, options):
+        """A job that goes on from the newest step, saves, and saves again under strace; the ranks' statuses and logs."""
+        first = (self.newest // INTERVAL + 1) * INTERVAL
+        newest, debris = self.newest, self.debris()
+        job = start(self.folder, self.world, *self.source, "--dump-folder", self.folder, *self.flags(), "--training.steps", first + INTERVAL + 1,
+                    env=stop_at(rank, first + INTERVAL))
+        wait_for_stop(job, rank)
+        assert f"Loading the checkpoint from {self.steps_folder}/step-{self.newest}." in job.logs[0]
+        assert not debris & self.names()
+        assert self.mode != "disabled" or first in self.steps()
+        with traced(job.processes[rank], self.folder / "strace.log", options):
+            began = time.monotonic()
+            statuses = job.wait(60)
+            assert time.monotonic() - began < 30
+        self.newest = self.steps()[-1]
+        assert self.newest >= newest
+        return statuses, job.logs
+
+    def points(self, rank):
+        """The (call, how often in its thread) that change something, in order, of an undisturbed run from one save's beginning to the next one's end."""
+        statuses, _ = self.kill(rank, ["-e", "trace=" + ",".join(sorted(CHANGING | TALKING)), "-s", "200"])
+        assert statuses == [DONE] * self.world
+        counts, found = {}, {}
+        for thread, call, rest in re.findall(r"^(\d+) +(\w+)\((.*)$", (self.folder / "strace.log").read_text(), re.MULTILINE):
+            counts[thread, call] = counts.get((thread, call), 0) + 1
+            found[call, counts[thread, call]] = None
+            if "Last step checkpoint completed" in rest:
+                break
+        return list(found)
+
+
+def chosen(points, world):
+    if POINTS == "all":
+        return points
+    count = int(POINTS or (6 if world == 1 else 2))
+    return [points[i] for i in sorted({(2 * i + 1) * len(points) // (2 * count) for i in range(count)})]
+
+
+@pytest.mark.parametrize("mode, world, rank", CASES)
+def test_kill_within_saves(tmp_path, mode, world, rank):
+    jobs = Series(tmp_path, world, mode)
+    points = jobs.points(rank)
+    num_killed = 0
+    for call, n in chosen(points, world):
+        statuses, logs = jobs.kill(rank, ["-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={n}"])
+        told = f"{call} {n}: {statuses}\n" + "\n".join(log[-3000:] for log in logs)
+        if statuses[rank] == -signal.SIGKILL:
+            num_killed += 1
+            assert world == 1 or statuses[1 - rank] in (FAILED, DONE), told
+        else:  # calls between ranks are not always as many
+            assert statuses == [DONE] * world and call in TALKING | {"writev"}, told
+    print(f"{mode}, rank {rank} of {world}: killed {num_killed} times, at calls out of {len(points)}")
+    statuses, _ = jobs.kill(rank, ["-e", "trace=none"])
+    assert statuses == [DONE] * world and not jobs.debris()
+    assert num_killed >= 2
