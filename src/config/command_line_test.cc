@@ -18,6 +18,20 @@ TEST(CommandLine, GivesTheRegistrysValues) {
   EXPECT_EQ(parsed({}), make("deepseek_v3", "deepseek_v3_debugmodel"));
 }
 
+TEST(CommandLine, GivesWhatAnEntryChangedInCodeGives) {
+  Trainer trainer = make("deepseek_v3", "deepseek_v3_debugmodel");
+  trainer.checkpoint.enable = true;
+  trainer.checkpoint.folder = "steps";
+  trainer.checkpoint.interval = 100;
+  trainer.checkpoint.keep_latest_k = 5;
+  trainer.checkpoint.async_mode = "async";
+  EXPECT_EQ(parsed({"--checkpoint.enable", "--checkpoint.folder", "steps", "--checkpoint.interval", "100",
+                    "--checkpoint.keep-latest-k", "5", "--checkpoint.async-mode", "async"}),
+            trainer);
+  trainer.checkpoint.keep_latest_k = 1;
+  EXPECT_THROW(validate(trainer, {}), ValueError);
+}
+
 TEST(CommandLine, TakesModuleAndConfigAnywhereTheLastOneCounts) {
   const Launch launch = parse({"--training.steps", "3", "--config=llama3_8b", "--module", "deepseek_v3",
                                "--training.seq-len=16", "--config", "llama3_debugmodel", "--module=llama3"});
