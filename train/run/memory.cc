@@ -2,7 +2,6 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fcntl.h>
-#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,12 +58,6 @@ MemoryUse device_use(at::Device device) {
 int64_t resident_bytes() { return status_bytes("VmRSS:"); }
 int64_t peak_resident_bytes() { return std::max(status_bytes("VmHWM:"), resident_bytes()); }
 int64_t machine_bytes() { return int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE); }
-
-void map_large_blocks() {
-#ifdef M_MMAP_THRESHOLD
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
-#endif
-}
 
 MemoryMeter::MemoryMeter(at::Device device) : device_(device) {}
 

@@ -13,10 +13,6 @@ int64_t resident_bytes();
 int64_t peak_resident_bytes();
 int64_t machine_bytes();
 
-// From now on, blocks of 1 MiB and more are mapped apart from the heap. glibc stops doing so once it has
-// freed large ones; those of sharded layers then leave holes that cost more than what the layers hold.
-void map_large_blocks();
-
 // Peaks between two readings, of a device or, on a CPU, of the process. The system's mark of the process's
 // peak is put back at each reading where it allows that; elsewhere a reading gives the peak since the start.
 // One a process, one thread.

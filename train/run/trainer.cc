@@ -19,6 +19,7 @@
 #include "train/models/loss.h"
 #include "train/models/sharding.h"
 #include "train/run/batches.h"
+#include "train/run/block_cache.h"
 #include "train/run/determinism.h"
 #include "train/run/environment.h"
 #include "train/run/log.h"
@@ -79,7 +80,11 @@ void require_equal_configs(const config::Trainer& config, Group& ranks) {
 
 at::Device checked_device(const config::Trainer& config) {
   const at::Device device = find_device(config.device, local_rank());
-  if (!device.is_cpu()) at::accelerator::setDeviceIndex(device.index());
+  if (device.is_cpu()) {
+    cache_large_blocks();
+  } else {
+    at::accelerator::setDeviceIndex(device.index());
+  }
   log_info(fmt::format("Device {}, {} threads", device.str(), set_threads()));
   return device;
 }
@@ -159,7 +164,6 @@ void Trainer::make_execution_of_model() {
     execution_ = make_local_execution(compute, config_.activation_checkpoint);
     return;
   }
-  map_large_blocks();
   shard_parameters(*model_, mesh_);
   auto weights = std::make_unique<ShardedWeights>(
       *groups_, *model_,
