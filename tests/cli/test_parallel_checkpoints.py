@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from cli.ranks import configuration, end_all, run_ranks, start
-from cli.training import FAILED
+from cli.training import FAILED, records
 from tool import milepost
 
 HSDP = ("--parallelism.data-parallel-replicate-degree", 2, "--parallelism.data-parallel-shard-degree", 2)
@@ -75,3 +75,40 @@ def test_a_rank_killed_in_a_save_leaves_the_older_checkpoint(trained, tmp_path, 
     logs = run_ranks(tmp_path, 2, *flags, source=source)
     assert "step-1." in logs[0] and not list((tmp_path / "checkpoint").glob(".milepost*"))
     milepost("verify", tmp_path / "checkpoint/step-2")
+
+
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory):
+    """Flags, the folder of a seed checkpoint that one process made, and the first loss of one process with the seed's values."""
+    folder = tmp_path_factory.mktemp("seeded")
+    source = configuration(folder, "deepseek_v3")
+    log, = run_ranks(folder / "seed", 1, "--checkpoint.enable", "--checkpoint.create-seed-checkpoint", source=source)
+    assert "Created seed checkpoint" in log and "Training starts" not in log
+    run_ranks(folder / "alone", 1, "--training.steps", 1, source=source)
+    return source, folder / "seed/checkpoint/step-0", records(folder / "alone")[1]["loss"]
+
+
+@pytest.mark.parametrize("world, flags, is_own", [(2, (), True), (3, (), False), (4, HSDP, True)])
+def test_jobs_of_other_sizes_start_from_a_seed_checkpoint(seeded, tmp_path, world, flags, is_own):
+    """As the folder's own step 0, or by its path."""
+    source, seed, loss = seeded
+    if is_own:
+        shutil.copytree(seed, tmp_path / "checkpoint/step-0")
+    else:
+        flags = (*flags, "--checkpoint.initial-load-path", seed)
+    logs = run_ranks(tmp_path, world, "--checkpoint.enable", "--training.steps", 1, "--debug.seed", 77, *flags, source=source)
+    assert f"Loading the checkpoint from {tmp_path / 'checkpoint/step-0' if is_own else seed}." in logs[0]
+    assert records(tmp_path)[1]["loss"] == pytest.approx(loss, rel=1e-5, abs=0)
+
+
+def test_a_seed_checkpoint_is_made_by_one_process(tmp_path):
+    source = configuration(tmp_path, "llama3")
+    for log in run_ranks(tmp_path, 2, "--checkpoint.enable", "--checkpoint.create-seed-checkpoint", source=source, status=FAILED):
+        assert "AssertionError: Must create seed checkpoint using a single device, to disable sharding." in log
+    log, = run_ranks(tmp_path, 1, "--checkpoint.no-enable", "--checkpoint.create-seed-checkpoint", source=source, status=FAILED)
+    assert "AssertionError: Must enable checkpointing when creating a seed checkpoint." in log
+    log, = run_ranks(tmp_path, 1, "--checkpoint.enable", "--checkpoint.load-only", "--checkpoint.create-seed-checkpoint", source=source, status=FAILED)
+    assert "checkpoint.load_only forbids the save" in log
+    log, = run_ranks(tmp_path, 1, "--checkpoint.enable", "--checkpoint.create-seed-checkpoint", "--parallelism.data-parallel-shard-degree", 2, source=source, status=FAILED)
+    assert "data_parallel_shard_degree" in log or "WORLD_SIZE" in log.upper()
+    assert not (tmp_path / "checkpoint/step-0").exists()

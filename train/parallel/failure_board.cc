@@ -23,10 +23,18 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kReason = "failure/reason";
 constexpr const char* kReasons = "failure/reasons";
 constexpr const char* kHeard = "failure/heard";
+constexpr const char* kStopWishes = "stop/wishes";
+constexpr const char* kStopSignal = "stop/signal";
+constexpr const char* kStopStep = "stop/step";
+constexpr const char* kStopHeard = "stop/heard";
+constexpr const char* kNews =
+    "news";  // a reason or a wish is there: the one key that is looked for all along
 constexpr milliseconds kPoll(50), kWatch(500), kOwnEnd(1000);
 constexpr milliseconds kWordOfOthers(2000), kOthersRead(3000), kStoreAnswers(7000);
+constexpr milliseconds kStepsOfAll(3500), kAgreement(5000);  // rank 0 tells the others in the difference
 
 std::string host_key(int64_t rank) { return fmt::format("host/{}", rank); }
+std::string stop_key(int64_t rank) { return fmt::format("stop/of/{}", rank); }
 std::string ended_key(int64_t rank) { return fmt::format("failure/ended/{}", rank); }
 
 // What `work` returns, or nothing when it takes too long; its thread is left to itself then, and the process
@@ -53,6 +61,7 @@ struct FailureBoard::Member {
   int64_t rank = 0, num_ranks = 1;
   std::string store_host;
   End end;
+  OnStopWish on_stop_wish;
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -76,6 +85,7 @@ struct FailureBoard::Member {
     if (store->add(kReasons, 1) != 1) return;
     store->add(kHeard, static_cast<int64_t>(num_absent));
     store->set(kReason, reason);
+    store->set(kNews, "");
   }
 
   std::vector<int64_t> silent(const std::vector<int64_t>& ranks) {
@@ -92,21 +102,76 @@ struct FailureBoard::Member {
       if (store->has(kReason)) return store->get(kReason, kWordOfOthers);
       std::this_thread::sleep_for(kPoll);
     }
-    std::vector<std::string> names;
-    for (const int64_t other : silent(ranks)) names.push_back(name_of(other));
-    if (names.empty()) return "No rank gives another reason: the network between them may have failed";
-    names[0][0] = 'R';
-    leave_reason(fmt::format("{} {} not answer: killed, or hanging", fmt::join(names, ", "),
-                             names.size() == 1 ? "does" : "do"),
-                 names.size());
+    const std::vector<int64_t> absent = silent(ranks);
+    if (absent.empty()) return "No rank gives another reason: the network between them may have failed";
+    leave_reason(are_silent(absent), absent.size());
     return store->get(kReason, kWordOfOthers);
   }
 
-  void have_read() {
-    store->add(kHeard, 1);
+  std::string are_silent(const std::vector<int64_t>& absent) {
+    std::vector<std::string> names;
+    for (const int64_t other : absent) names.push_back(name_of(other));
+    names[0][0] = 'R';
+    return fmt::format("{} {} not answer: killed, or hanging", fmt::join(names, ", "),
+                       names.size() == 1 ? "does" : "do");
+  }
+
+  // Nothing after `limit`.
+  std::optional<int64_t> number_at(const std::string& key, Clock::time_point limit) {
+    while (!store->has(key)) {
+      if (Clock::now() >= limit) return std::nullopt;
+      std::this_thread::sleep_for(kPoll);
+    }
+    return std::stoll(store->get(key, kWordOfOthers));
+  }
+
+  // The last step of all ranks, or nothing where some are absent, which is then this rank's failure.
+  std::optional<int64_t> last_of_all(int64_t own, Clock::time_point limit, std::string* fault) {
+    int64_t last = own;
+    std::vector<int64_t> absent;
+    for (int64_t other = 0; other < num_ranks; ++other) {
+      if (other == rank) continue;
+      const std::optional<int64_t> step = number_at(stop_key(other), limit);
+      step ? void(last = std::max(last, *step)) : absent.push_back(other);
+    }
+    if (absent.empty()) return last;
+    *fault = are_silent(absent);
+    set_over();
+    leave_reason(*fault, absent.size());
+    have_read();
+    return std::nullopt;
+  }
+
+  std::optional<Stop> agree_on_stop(const Stop& own, std::string* fault) {
+    const auto start = Clock::now();
+    if (own.signal != 0 && store->add(kStopWishes, 1) == 1) {
+      store->set(kStopSignal, std::to_string(own.signal));
+      store->set(kNews, "");
+    }
+    store->set(stop_key(rank), std::to_string(own.step));
+    if (rank == 0) {
+      const std::optional<int64_t> last = last_of_all(own.step, start + kStepsOfAll, fault);
+      if (!last) return std::nullopt;
+      store->set(kStopStep, std::to_string(*last));
+    }
+    const std::optional<int64_t> step = number_at(kStopStep, start + kAgreement);
+    const std::optional<int64_t> signal = number_at(kStopSignal, start + kAgreement);
+    if (step && signal) {
+      have_read(kStopHeard);
+      return Stop{static_cast<int>(*signal), *step};
+    }
+    set_over();
+    *fault = store->has(kReason) ? store->get(kReason, kWordOfOthers) : are_silent({0});
+    have_read();
+    return std::nullopt;
+  }
+
+  // Counts those that know; who serves the store waits for the others, since it may end next.
+  void have_read(const char* counter = kHeard) {
+    store->add(counter, 1);
     if (!store->is_rank_0s() || rank != 0) return;
     for (const auto limit = Clock::now() + kOthersRead; Clock::now() < limit;) {
-      if (store->add(kHeard, 0) >= num_ranks) return;
+      if (store->add(counter, 0) >= num_ranks) return;
       std::this_thread::sleep_for(kPoll);
     }
   }
@@ -130,7 +195,13 @@ struct FailureBoard::Member {
   }
   void watch_until_over() {
     try {
+      bool has_told_of_wish = on_stop_wish == nullptr;
       while (!is_over_after(kWatch)) {
+        if (!store->has(kNews)) continue;
+        if (!has_told_of_wish && store->has(kStopSignal)) {
+          has_told_of_wish = true;
+          on_stop_wish();
+        }
         if (!store->has(kReason)) continue;
         const std::string reason = store->get(kReason, kWordOfOthers);
         if (is_over_after(kOwnEnd)) return;
@@ -143,7 +214,8 @@ struct FailureBoard::Member {
   }
 };
 
-FailureBoard::FailureBoard(std::shared_ptr<JobStore> store, int64_t rank, int64_t num_ranks, End end)
+FailureBoard::FailureBoard(std::shared_ptr<JobStore> store, int64_t rank, int64_t num_ranks, End end,
+                           OnStopWish on_stop_wish)
     : member_(std::make_shared<Member>()) {
   store->set(host_key(rank), host_name());
   member_->store_host = store->get(host_key(0), std::chrono::minutes(1));
@@ -151,6 +223,7 @@ FailureBoard::FailureBoard(std::shared_ptr<JobStore> store, int64_t rank, int64_
   member_->rank = rank;
   member_->num_ranks = num_ranks;
   member_->end = std::move(end);
+  member_->on_stop_wish = std::move(on_stop_wish);
   std::thread([member = member_] { member->watch(); }).detach();  // may hang with the store
 }
 
@@ -185,6 +258,24 @@ std::string FailureBoard::fail_after_others(const std::vector<int64_t>& ranks) {
     }
   });
   return reason ? *reason : member_->store_is_silent();
+}
+
+std::optional<FailureBoard::Stop> FailureBoard::agree_on_stop(const Stop& own, std::string* fault) {
+  struct Answer {
+    std::optional<Stop> stop;
+    std::string fault;
+  };
+  const auto answer = within(kStoreAnswers, [member = member_, own] {
+    Answer given;
+    try {
+      given.stop = member->agree_on_stop(own, &given.fault);
+    } catch (const CommunicationError&) {
+      given.fault = member->store_is_silent();
+    }
+    return given;
+  });
+  *fault = answer ? answer->fault : member_->store_is_silent();
+  return answer ? answer->stop : std::nullopt;
 }
 
 }  // namespace milepost::train

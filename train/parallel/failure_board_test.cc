@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <future>
 
 #include "train/parallel/rank_threads.h"
@@ -48,6 +49,38 @@ TEST(FailureBoard, ARankThatWaitsElsewhereIsToldByItsWatch) {
                        [&](const std::string& reason) { told.set_value(reason); });
     if (groups.mesh().rank() == 1) return board.fail("no data");
     EXPECT_EQ(told.get_future().get(), "no data");
+  });
+}
+
+TEST(FailureBoard, RanksStopAfterTheLastStepThatOneOfThemIsSureOf) {
+  run_ranks(two(), [](ProcessGroups& groups) {
+    const int64_t rank = groups.mesh().rank();
+    std::promise<void> heard;
+    FailureBoard board(groups.store(), rank, 2, never, [&] { heard.set_value(); });
+    if (rank == 0) heard.get_future().wait();  // of rank 1, which was asked
+    std::string fault;
+    const auto stop = board.agree_on_stop({rank == 0 ? 0 : SIGTERM, rank == 0 ? 7 : 6}, &fault);
+    if (rank == 1) heard.get_future().wait();
+    ASSERT_TRUE(stop) << fault;
+    EXPECT_EQ(stop->step, 7);
+    EXPECT_EQ(stop->signal, SIGTERM);
+  });
+}
+
+TEST(FailureBoard, ARankThatGivesNoStepIsNamedToAllOthers) {
+  Degrees three;
+  three.dp_shard = 3;
+  run_ranks(three, [](ProcessGroups& groups) {
+    const int64_t rank = groups.mesh().rank();
+    if (rank == 1) {
+      groups.store()->set("host/1", "node7");  // and no more, as one that hangs
+      return;
+    }
+    FailureBoard board(groups.store(), rank, 3, [](const std::string&) {});
+    groups.store()->get("host/1", std::chrono::seconds(10));
+    std::string fault;
+    EXPECT_FALSE(board.agree_on_stop({SIGTERM, 5}, &fault));
+    EXPECT_EQ(fault, "Rank 1 on node7 does not answer: killed, or hanging");
   });
 }
 

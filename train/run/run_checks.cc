@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "milepost/base/error.h"
+#include "milepost/config/registry.h"
 #include "milepost/manager/policy.h"
+#include "train/run/environment.h"
 
 namespace milepost::train {
 namespace {
@@ -51,6 +53,7 @@ void check_settings(const config::Trainer& trainer) {
   check_least("training.seq_len", t.seq_len, 1);
   check_least("training.steps", t.steps, 0);
   check_least("metrics.log_freq", trainer.metrics.log_freq, 1);
+  check_least("debug.prove_resume", trainer.debug.prove_resume, 0);
   if (trainer.validator.enable) check_least("validator.freq", trainer.validator.freq, 1);
   check_chunks(trainer);
   check_profiler(trainer.profiler);
@@ -99,6 +102,22 @@ void check_folders(const config::Trainer& trainer) {
   if (options.enable && !options.load_only) {
     check_writable(manager::checkpoint_folder(trainer), "checkpoint folder");
   }
+}
+
+config::Trainer config_of_seed(config::Trainer trainer) {
+  if (world_size() != 1 || trainer.comm.mode == "fake_backend") {
+    throw config::LaunchError("AssertionError",
+                              "Must create seed checkpoint using a single device, to disable sharding.");
+  }
+  if (!trainer.checkpoint.enable) {
+    throw config::LaunchError("AssertionError", "Must enable checkpointing when creating a seed checkpoint.");
+  }
+  if (trainer.checkpoint.load_only) {
+    throw ValueError("checkpoint.load_only forbids the save that checkpoint.create_seed_checkpoint asks for",
+                     "add --checkpoint.no-load-only");
+  }
+  trainer.device = "cpu";
+  return trainer;
 }
 
 }  // namespace milepost::train

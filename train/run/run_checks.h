@@ -24,4 +24,9 @@ void check_writable(const std::string& folder, std::string_view what);
 // check_writable() of the dump folder and, where the run saves, of the folder of its checkpoints.
 void check_folders(const config::Trainer& trainer);
 
+// The configuration of a run that saves a seed checkpoint (checkpoint.create_seed_checkpoint): the model is
+// built on the CPU, by one process. Throws LaunchError with TorchTitan's AssertionErrors for several
+// processes and for checkpoints that are off; ValueError where checkpoint.load_only would save nothing.
+config::Trainer config_of_seed(config::Trainer trainer);
+
 }  // namespace milepost::train

@@ -1,8 +1,10 @@
 #include "train/run/stop_signals.h"
 
 #include <fmt/format.h>
+#include <semaphore.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <ctime>
 
@@ -13,6 +15,7 @@ constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1};
 volatile std::sig_atomic_t g_received = 0;
 volatile int64_t g_received_ms = 0;
 struct sigaction g_former[std::size(kSignals)];
+sem_t g_news;  // never destroyed: wake() may come late
 
 int64_t now_ms() {
   timespec now{};
@@ -27,6 +30,7 @@ extern "C" void note_signal(int signal) {
     g_received_ms = now_ms();
     constexpr char kText[] = "[milepost] asked to stop: ending after this step; once more ends at once\n";
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kText, sizeof kText - 1);
+    ::sem_post(&g_news);
     return;
   }
   if (signal == SIGUSR1 || now_ms() - g_received_ms < 1000) return;
@@ -38,6 +42,7 @@ extern "C" void note_signal(int signal) {
 
 StopSignals::StopSignals() {
   g_received = 0;
+  ::sem_init(&g_news, /*pshared=*/0, 0);
   struct sigaction action {};
   action.sa_handler = note_signal;
   sigemptyset(&action.sa_mask);
@@ -50,6 +55,13 @@ StopSignals::~StopSignals() {
 }
 
 int StopSignals::received() { return g_received; }
+
+void StopSignals::wait() {
+  while (::sem_wait(&g_news) != 0 && errno == EINTR) {
+  }
+}
+
+void StopSignals::wake() { ::sem_post(&g_news); }
 
 std::string StopSignals::name(int signal) {
   const char* short_name = ::sigabbrev_np(signal);

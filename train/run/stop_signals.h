@@ -19,6 +19,10 @@ class StopSignals {
 
   // The signal that came; 0 for none.
   static int received();
+  // Blocks until a signal came, or wake() was called, since the last wait() returned. For one thread.
+  static void wait();
+  // Any thread may call it, even after the object is gone.
+  static void wake();
   // "SIGTERM".
   static std::string name(int signal);
 };

@@ -26,6 +26,7 @@
 #include "train/run/model_log.h"
 #include "train/run/non_finite.h"
 #include "train/run/planned_fault.h"
+#include "train/run/prove_resume.h"
 #include "train/run/run_checks.h"
 #include "train/run/stop_signals.h"
 #include "train/run/summary.h"
@@ -118,10 +119,7 @@ void Trainer::build() {
   build_model_parts();
   build_optimizer();
   open_data();
-  const Job job{model_.get(), optimizer_.get(), scheduler_.get(), data_.get(),
-                &state_,      place_.rank,      place_.world,     is_alone() ? nullptr : groups_.get(),
-                ema_.get()};
-  checkpointer_ = std::make_unique<Checkpointer>(config_, job, [](bool is_warning, std::string_view text) {
+  checkpointer_ = std::make_unique<Checkpointer>(config_, job(), [](bool is_warning, std::string_view text) {
     is_warning ? log_warning(text) : log_info(text);
   });
   if (config_.validator.enable) {
@@ -131,6 +129,12 @@ void Trainer::build() {
 }
 
 Trainer::~Trainer() = default;
+
+Job Trainer::job() {
+  return {model_.get(), optimizer_.get(), scheduler_.get(), data_.get(),
+          &state_,      place_.rank,      place_.world,     is_alone() ? nullptr : groups_.get(),
+          ema_.get()};
+}
 
 void Trainer::join_job() {
   log_info("Building device mesh with parallelism: " + mesh_.text());
@@ -150,8 +154,9 @@ void Trainer::join_job() {
       log_error("What failed first: " + reason);
       ::_exit(1);
     };
-    board_ =
-        std::make_unique<FailureBoard>(groups_->store(), mesh_.rank(), mesh_.degrees().world_size(), end);
+    board_ = std::make_unique<FailureBoard>(groups_->store(), mesh_.rank(), mesh_.degrees().world_size(), end,
+                                            StopSignals::wake);
+    stop_point_.join(*board_);
   }
   if (const auto fault = PlannedFault::from_environment(mesh_.rank())) {
     clock_.on_phase([fault](int64_t step, std::string_view phase) { fault->begin(step, phase); });
@@ -218,9 +223,6 @@ void Trainer::log_start() const {
 }
 
 void Trainer::save_seed() {
-  if (!config_.checkpoint.enable) {
-    throw ValueError("checkpoint.create_seed_checkpoint needs checkpoint.enable", "add --checkpoint.enable");
-  }
   checkpointer_->save(0, /*last_step=*/true);
   checkpointer_->close();
   log_info("Created seed checkpoint");
@@ -241,6 +243,7 @@ std::string Trainer::place() const {
 }
 
 void Trainer::report_failure(const std::exception& error) {
+  stop_point_.end();
   if (board_ == nullptr) return;
   const std::string text = fmt::format("{}: {}", place(), readable_text(error));
   log_error(text);
@@ -256,7 +259,7 @@ RunEnd Trainer::run_steps() {
   log_messages(*data_);
   const int64_t first_step = state_.step + 1;
   log_info(fmt::format("Training starts at step {}", first_step));
-  const StopSignals signals;
+  stop_point_.begin(first_step);
   profiler_ = std::make_unique<TraceProfiler>(config_.profiler, config_.dump_folder, rank(), first_step);
   interval_start_ = PhaseClock::Clock::now();
   totals_.first_step = first_step;
@@ -272,6 +275,7 @@ RunEnd Trainer::run_steps() {
       groups_->set_timeout(std::chrono::seconds(config_.comm.train_timeout_seconds));
     }
   }
+  stop_point_.end();
   checkpointer_->close();
   if (!totals_.losses.empty() && mesh_.rank() == 0) show_summary();
   if (end.signal == 0) log_info("Training completed");
@@ -409,9 +413,7 @@ void Trainer::finish_step(RunEnd* end) {
 }
 
 void Trainer::stop_if_asked(RunEnd* end) {
-  end->signal = StopSignals::received();
-  if (Group* all = ranks("world"))
-    end->signal = static_cast<int>(all_reduce(*all, end->signal, Reduction::kMax));
+  end->signal = stop_point_.after(state_.step);
   if (end->signal == 0) return;
   const PhaseClock::Range range(clock_, Phase::kCheckpoint);
   if (checkpointer_->save_before_end(state_.step)) totals_.last_saved_step = state_.step;
@@ -456,9 +458,13 @@ void Trainer::show_summary() const {
 }
 
 RunEnd run_training(const config::Trainer& config) try {
-  Trainer trainer(config);
-  if (!config.checkpoint.create_seed_checkpoint) return trainer.train();
-  trainer.save_seed();
+  if (config.checkpoint.create_seed_checkpoint) {
+    Trainer(config_of_seed(config)).save_seed();
+    return {};
+  }
+  if (config.debug.prove_resume == 0) return Trainer(config).train();
+  const std::string difference = Trainer(config_of_proof(config)).prove_resume();
+  if (!difference.empty()) throw ResumeError(difference);
   return {};
 } catch (const c10::Error& error) {
   throw_readable(error);

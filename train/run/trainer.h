@@ -1,13 +1,15 @@
 // A training run, from a configuration to its last step (spec training, sections 1, 2 and 13 to 15).
 //
 //   Trainer trainer(config);              everything that can be refused is refused here, before anything is
-//   long Trainer::End end = trainer.train();   loads, trains, saves, and tells the log
+//   RunEnd end = trainer.train();         loads, trains, saves, and tells the log
 //
-// Threads: one. The data loader reads ahead in a thread of its own, operations use ATen's threads.
+// Threads: one. The data loader reads ahead in a thread of its own, operations use ATen's threads. While it
+// lives it takes the signals of stop_signals.h.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "milepost/config/trainer.h"
@@ -23,12 +25,14 @@
 #include "train/run/metrics_writer.h"
 #include "train/run/phase_clock.h"
 #include "train/run/run_data.h"
+#include "train/run/stop_point.h"
 #include "train/run/summary.h"
 #include "train/run/trace_profiler.h"
 #include "train/run/training.h"
 #include "train/run/validator.h"
 #include "train/state/checkpointer.h"
 #include "train/state/job.h"
+#include "train/state/together.h"
 
 namespace milepost::train {
 
@@ -42,14 +46,18 @@ class Trainer {
   // Until training.steps, the end of the data, or a signal. Throws NonFiniteError, and what data, operations
   // and storage throw.
   RunEnd train();
-  // Saves the starting values as step 0 (checkpoint.create_seed_checkpoint).
+  // Saves the starting values as step 0, with the configuration that config_of_seed() makes (run_checks.h).
   void save_seed();
+  // What debug.prove_resume asks for, with the configuration that config_of_proof() makes (prove_resume.h).
+  // Returns the first difference that it finds; empty: there is none.
+  std::string prove_resume();
 
  private:
   void build_model_parts();
   void build_optimizer();
   void open_data();
   void log_start() const;
+  Job job();
 
   bool is_alone() const { return mesh_.degrees().world_size() == 1; }
   // Those that a sum or a decision goes over; null with one process.
@@ -61,6 +69,10 @@ class Trainer {
   void join_job();
   void build();
   void make_execution_of_model();
+
+  std::string resume_and_compare(const Together& ranks);
+  std::vector<StepRecord> steps_until(int64_t last);
+  void forget();  // all but the ranks; for build() to make anew
 
   bool train_step();  // up to the optimizer; false: the data ran out
   bool read_batches(std::vector<data::Batch>* batches);
@@ -79,6 +91,7 @@ class Trainer {
   PhaseClock clock_;
   std::unique_ptr<ProcessGroups> groups_;
   std::unique_ptr<FailureBoard> board_;  // null with one process and with fake ranks
+  StopPoint stop_point_;
   DataRank place_;
   int64_t batches_per_step_ = 1;
   int64_t start_bytes_ = 0;  // resident before the model was

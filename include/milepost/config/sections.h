@@ -148,7 +148,8 @@ MILEPOST_CONFIG(Debug, "Seeds, determinism and what helps to look inside.",
   (bool, batch_invariant, false, "Results that do not depend on the batch; for inference, refused in training.")
   (bool, print_config, false, "Log the whole configuration as JSON.")
   (std::optional<std::string>, save_config_file, std::nullopt, "Write the whole configuration as JSON into this file of the dump folder; --config-file reads it back.")
-  (bool, enable_structured_logging, true, "Write structured logs below the dump folder."))
+  (bool, enable_structured_logging, true, "Write structured logs below the dump folder.")
+  (int64_t, prove_resume, 0, "Instead of a run: save after two steps, train so many more, do these once more from the checkpoint in a job built anew, and compare every loss and every tensor to the bit. 0: a run.", kOurs))
 
 MILEPOST_CONFIG(Override, "Replacements of parts of the model.",
   (OverrideImports, imports, {}, "Targets module.function, separated by spaces or commas; target={json object} hands arguments over. Milepost knows the three fused ones of TorchTitan, which change neither names nor results."))

@@ -1,0 +1,80 @@
+"""Signals to several ranks: all of them save the same step and end, or say why they cannot."""
+import json
+import re
+import signal
+import socket
+import time
+
+import pytest
+from cli.ranks import configuration, end_all, run_ranks, start
+from cli.training import FAILED, records
+from tool import milepost
+
+HOST = re.escape(socket.gethostname())
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_over():
+    yield
+    end_all()
+
+
+def endless(folder, *flags, world=2, **options):
+    return start(folder, world, *configuration(folder, "llama3"), "--dump-folder", folder, "--training.steps", 100000, "--checkpoint.enable",
+                 "--checkpoint.interval", 100000, *flags, **options)
+
+
+@pytest.mark.parametrize("number, rank, mode", [(signal.SIGTERM, 0, "disabled"), (signal.SIGUSR1, 1, "async")])
+def test_a_signal_to_one_rank_ends_all_after_the_same_step(tmp_path, number, rank, mode):
+    job = endless(tmp_path, "--checkpoint.async-mode", mode)
+    job.wait_for("step:  5 ")
+    job.processes[rank].send_signal(number)
+    assert job.wait(30) == [128 + number] * 2, job.logs
+    steps = {int(re.search(rf"{number.name}: stopped after step (\d+), which is saved", log)[1]) for log in job.logs}
+    assert len(steps) == 1
+    step = steps.pop()
+    milepost("verify", tmp_path / f"checkpoint/step-{step}")
+    if mode != "disabled":
+        return
+    flags = ("--checkpoint.enable", "--training.steps", step + 2, "--lr-scheduler.total-steps", 30)
+    run_ranks(tmp_path, 2, *flags, source=configuration(tmp_path, "llama3"))
+    again = tmp_path / "again"
+    run_ranks(again, 2, *flags, source=configuration(again, "llama3"))
+    assert records(tmp_path)[step + 2]["loss"] == records(again)[step + 2]["loss"]
+
+
+@pytest.mark.parametrize("hanging", [0, 1])
+def test_ranks_that_cannot_agree_end_at_once(tmp_path, hanging):
+    """Rank 0 serves the job's store, which then hangs, too."""
+    job = endless(tmp_path)
+    job.wait_for("step:  5 ")
+    job.processes[hanging].send_signal(signal.SIGSTOP)
+    time.sleep(0.2)
+    began = time.monotonic()
+    job.processes[1 - hanging].send_signal(signal.SIGTERM)
+    try:
+        assert job.processes[1 - hanging].wait(20) == FAILED
+        assert time.monotonic() - began < 10
+    finally:
+        job.processes[hanging].kill()
+    assert re.search(rf"SIGTERM: ending at once, and nothing is saved: .* Rank {hanging} on {HOST} does not answer: ", job.logs[1 - hanging])
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_signal_before_the_first_step_ends_all_ranks_at_once(tmp_path, world):
+    source = configuration(tmp_path, "llama3")
+    slow = json.loads(source[1].read_text())
+    slow["model"].update(vocab_size=200000, dim=256, head_dim=64)
+    source[1].write_text(json.dumps(slow))
+    job = start(tmp_path, world, *source, "--dump-folder", tmp_path, "--checkpoint.enable")
+    job.wait_for("Building llama3", rank=world - 1)
+    job.processes[world - 1].send_signal(signal.SIGTERM)
+    assert job.wait(20) == [128 + signal.SIGTERM] * world, job.logs
+    assert all("SIGTERM: stopped before the first step, with nothing to save" in log and "Training starts" not in log for log in job.logs)
+
+
+def test_a_signal_while_other_ranks_are_awaited_ends_the_process(tmp_path):
+    job = endless(tmp_path, world=1, env={"WORLD_SIZE": 2})
+    job.wait_for("Building device mesh")
+    job.processes[0].send_signal(signal.SIGUSR1)
+    assert job.wait(20) == [128 + signal.SIGUSR1]
