@@ -123,7 +123,7 @@ def test_a_rank_that_dies_while_it_saves_ends_the_others(trained, tmp_path, rank
 def test_a_rank_that_hangs_while_it_saves_ends_the_others(trained, tmp_path, rank, mode):
     """Its disk does not answer, its training goes on."""
     run = Run(trained, tmp_path, 2, rank, mode, "--comm.train-timeout-seconds", 3)
-    with run.faulty(injection("EIO", "delay_enter=60s")):
+    with run.faulty(injection("EIO", "delay_enter=20s")):
         other = run.job.processes[1 - rank]
         assert other.wait(30) == FAILED
         run.job.processes[rank].kill()
