@@ -54,7 +54,7 @@ def test_ranks_that_cannot_agree_end_at_once(tmp_path, hanging):
     job.processes[1 - hanging].send_signal(signal.SIGTERM)
     try:
         assert job.processes[1 - hanging].wait(20) == FAILED
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 15  # 7 at most, on a machine at rest
     finally:
         job.processes[hanging].kill()
     assert re.search(rf"SIGTERM: ending at once, and nothing is saved: .* Rank {hanging} on {HOST} does not answer: ", job.logs[1 - hanging])
