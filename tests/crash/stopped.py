@@ -43,4 +43,8 @@ def traced(process, log, options):
         yield
     finally:
         strace.terminate()
-        strace.wait()
+        try:
+            strace.wait(5)
+        except subprocess.TimeoutExpired:  # with a delayed call of a process that is gone
+            strace.kill()
+            strace.wait()
