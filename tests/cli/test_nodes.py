@@ -8,6 +8,7 @@ import sys
 import pytest
 from cli.ranks import configuration, end_all, free_port
 from cli.training import DONE, PROGRAM, ROOT, environment, records
+from tool import milepost
 
 SCRIPT = ROOT / "examples/multinode_trainer.slurm"
 # One process for each node, as srun starts them; its own options and the program are told apart by the first word that is no option.
@@ -69,3 +70,15 @@ def test_two_nodes_train_one_model(submit, tmp_path):
     assert f"dp_shard={2 * ranks}" in log and log.count("Training completed") == 2 * ranks
     assert sorted(records(tmp_path / "out")) == [1, 2, 3]
     assert len(list((tmp_path / "out/checkpoint/step-3").glob("*.distcp"))) == 2 * ranks
+
+
+def test_fewer_ranks_go_on_from_two_nodes(submit, tmp_path):
+    """The small registry entry, in a CPU's sizes: saved by four ranks of two nodes, resumed by two of one and by one."""
+    flags = ("--module", "llama3", "--config", "llama3_debugmodel", "--training.local-batch-size", 1, "--training.seq-len", 64, "--checkpoint.enable",
+             "--checkpoint.no-last-save-model-only", "--dump-folder", tmp_path / "out")
+    for steps, nodes, ranks in ((1, 2, 2), (2, 1, 2), (3, 1, 1)):
+        log = submit(nodes, ranks, *flags, "--training.steps", steps)
+        assert steps == 1 or f"Loading the checkpoint from {tmp_path}/out/checkpoint/step-{steps - 1}." in log
+        assert len(list((tmp_path / f"out/checkpoint/step-{steps}").glob("*.distcp"))) >= nodes * ranks
+    assert sorted(records(tmp_path / "out")) == [1, 2, 3]
+    milepost("verify", tmp_path / "out/checkpoint/step-3")
