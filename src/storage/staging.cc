@@ -17,6 +17,8 @@
 #include <fmt/format.h>
 
 #include <cassert>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "milepost/base/checksum.h"
@@ -26,7 +28,9 @@
 namespace milepost {
 namespace {
 
-constexpr int kLockAttempts = 100;
+// Of one who takes the lock: whoever clears debris holds it for a moment, another writer for long.
+constexpr std::chrono::seconds kLockPatience{1};
+constexpr std::chrono::milliseconds kLockPause{5};
 constexpr size_t kHashDigits = 16;
 constexpr std::string_view kStagingPrefix = ".milepost-staging-";
 constexpr std::string_view kLockName = "lock", kDataName = "data", kOldName = "old", kJournalName = "journal",
@@ -72,17 +76,17 @@ struct StagedOutput::State {
 };
 
 void StagedOutput::State::take_lock() {
-  for (int attempt = 0; attempt < kLockAttempts; ++attempt) {
+  const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
+  do {
     storage->make_directory(folder);
     try {
       lock = storage->try_lock(lock_path);
+      if (lock != nullptr) return;
+      std::this_thread::sleep_for(kLockPause);
     } catch (const StorageError& error) {
-      if (error.code() == ErrorCode::kNotFound) continue;
-      throw;
+      if (error.code() != ErrorCode::kNotFound) throw;  // else the folder went meanwhile
     }
-    if (lock != nullptr) return;
-    break;
-  }
+  } while (std::chrono::steady_clock::now() < deadline);
   StorageError error(ErrorCode::kLocked, "another process is writing here", final_path);
   error.set_hint(fmt::format("wait until it is done or stop it (it holds {})", lock_path));
   throw error;

@@ -7,8 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <climits>
 #include <csignal>
+#include <future>
+#include <thread>
 
 #include "milepost/storage/faulty.h"
 #include "storage/test_files.h"
@@ -365,6 +368,22 @@ TEST(StagingOnPosix, RefusesToReplaceSpecialFiles) {
   const Error error = error_of([&] { StagedOutput(posix_storage(), folder / "fifo", Kind::kFile, true); });
   EXPECT_EQ(error.code(), ErrorCode::kExists);
   EXPECT_THAT(error.what(), HasSubstr("neither a file nor a folder"));
+}
+
+// As who clears debris does.
+TEST(StagingOnPosix, WaitsForOneWhoHoldsTheLockForAMoment) {
+  const TestFolder folder;
+  std::promise<void> held;
+  std::thread other([&] {
+    const StagedOutput output(posix_storage(), folder / "out", Kind::kDirectory, false);
+    held.set_value();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  });
+  held.get_future().wait();
+  StagedOutput output(posix_storage(), folder / "out", Kind::kDirectory, false);
+  other.join();
+  make_folder(*posix_storage(), output.path(), kNew);
+  output.commit();
 }
 
 TEST(StagingOnPosix, WorksRelativeToTheCurrentFolder) {
