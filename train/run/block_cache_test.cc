@@ -70,11 +70,13 @@ TEST(BlockCache, MayBeUsedByManyThreads) {
 }
 
 TEST(BlockCache, IsWhereTensorsComeFromOnceInstalled) {
+  c10::Allocator* const usual = c10::GetAllocator(at::kCPU);
   cache_large_blocks();
   const int64_t before = BlockCache::instance().bytes_in_use();
   const at::Tensor tensor = at::ones({1 << 20});
   EXPECT_GE(BlockCache::instance().bytes_in_use() - before, 4 << 20);
   EXPECT_EQ(at::linear(tensor.view({1024, 1024}), tensor.view({1024, 1024}))[3][4].item<float>(), 1024);
+  c10::SetAllocator(at::kCPU, usual);
 }
 
 }  // namespace
