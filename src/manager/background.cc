@@ -13,23 +13,24 @@ Background::~Background() {
 
 void Background::start(std::function<void()> work) {
   is_running_ = true;
-  thread_ = std::thread([this, work = std::move(work)] {
-    try {
-      work();
-    } catch (...) {
-      error_ = std::current_exception();
-    }
+  try {
+    thread_ = std::thread([this, work = std::move(work)] {
+      try {
+        work();
+      } catch (...) {
+        error_ = std::current_exception();
+      }
+      is_running_ = false;
+    });
+  } catch (...) {
     is_running_ = false;
-  });
+    throw;
+  }
 }
 
 void Background::wait() {
   if (thread_.joinable()) thread_.join();
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-}
-
-void Background::check() {
-  if (!is_running_) wait();
 }
 
 // On Linux a priority is a thread's own. Five steps: a third of the share of a thread that computes.

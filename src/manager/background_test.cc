@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <future>
 #include <stdexcept>
 
@@ -19,7 +18,6 @@ TEST(Background, RunsBesideItsCaller) {
     done = true;
   });
   EXPECT_TRUE(background.is_running());
-  EXPECT_NO_THROW(background.check());
   EXPECT_FALSE(done);
   go.set_value();
   background.wait();
@@ -32,18 +30,6 @@ TEST(Background, TellsAnErrorOnce) {
   background.start([] { throw std::runtime_error("no room"); });
   EXPECT_THROW(background.wait(), std::runtime_error);
   EXPECT_NO_THROW(background.wait());
-  background.start([] { throw std::runtime_error("no room"); });
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  bool told = false;
-  while (!told && std::chrono::steady_clock::now() < deadline) {
-    try {
-      background.check();
-    } catch (const std::runtime_error&) {
-      told = true;
-    }
-  }
-  EXPECT_TRUE(told);
-  EXPECT_NO_THROW(background.check());
 }
 
 TEST(Background, WaitsForItsWorkAtItsEnd) {

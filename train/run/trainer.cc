@@ -277,6 +277,7 @@ RunEnd Trainer::run_steps() {
   }
   stop_point_.end();
   checkpointer_->close();
+  totals_.last_saved_step = checkpointer_->published_step();
   if (!totals_.losses.empty() && mesh_.rank() == 0) show_summary();
   if (end.signal == 0) log_info("Training completed");
   return end;
@@ -400,7 +401,7 @@ void Trainer::finish_step(RunEnd* end) {
   const bool is_last = state_.step == config_.training.steps;
   {
     const PhaseClock::Range range(clock_, Phase::kCheckpoint);
-    if (checkpointer_->save(state_.step, is_last)) totals_.last_saved_step = state_.step;
+    checkpointer_->save(state_.step, is_last);
   }
   if (validator_ && validator_->is_due(state_.step)) validate();
   // After what else belongs to the step, so that a step that ends the training is whole.
@@ -416,10 +417,14 @@ void Trainer::stop_if_asked(RunEnd* end) {
   end->signal = stop_point_.after(state_.step);
   if (end->signal == 0) return;
   const PhaseClock::Range range(clock_, Phase::kCheckpoint);
-  if (checkpointer_->save_before_end(state_.step)) totals_.last_saved_step = state_.step;
-  const bool is_saved = totals_.last_saved_step == state_.step;
+  checkpointer_->save_before_end(state_.step);
+  const bool is_saved = checkpointer_->published_step() == state_.step;
+  const bool is_off = !config_.checkpoint.enable || config_.checkpoint.load_only;
   log_warning(fmt::format("{}: stopped after step {}, which is {}", StopSignals::name(end->signal),
-                          state_.step, is_saved ? "saved" : "not saved: checkpoints are off"));
+                          state_.step,
+                          is_saved ? "saved"
+                          : is_off ? "not saved: checkpoints are off"
+                                   : "not saved; the lines above say why"));
 }
 
 void Trainer::validate() {

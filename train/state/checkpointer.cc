@@ -165,6 +165,10 @@ bool Checkpointer::save_before_end(int64_t step) {
   return parts_ != nullptr && parts_->saver && parts_->saver->save_before_end(step);
 }
 
+int64_t Checkpointer::published_step() const {
+  return parts_ != nullptr && parts_->saver ? parts_->saver->published_step() : -1;
+}
+
 void Checkpointer::wait_for_staging() {
   if (parts_ != nullptr && parts_->saver) parts_->saver->wait_for_staging();
 }

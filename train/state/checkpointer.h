@@ -40,6 +40,8 @@ class Checkpointer {
   // Saves the full state whatever the interval, for a run that ends early (a signal), unless this step has
   // been saved. As save() otherwise.
   bool save_before_end(int64_t step);
+  // The last step that this job has published; -1: none.
+  int64_t published_step() const;
   // Before the optimizer changes parameters: waits until a save no longer reads them.
   void wait_for_staging();
   // Waits for what runs in the background.

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "milepost/engine/convert.h"
@@ -133,12 +134,13 @@ SavedFiles write_hugging_face(const StorageLocation& destination, const Snapshot
   StagedFolder staged(destination, ranks, hash_files);
   Storage& storage = *destination.storage;
   const StorageLocation parts{destination.storage, join_path(staged.path(), "sharded")};
-  const std::shared_ptr<const Checkpoint> whole = whole_checkpoint(parts, snapshot, job, ranks);
+  std::shared_ptr<const Checkpoint> whole = whole_checkpoint(parts, snapshot, job, ranks);
   SavedFiles saved;
   const std::vector<std::string> manifests = ranks.gather([&] {
     ModelChoice choice;
     choice.exact = model;
-    const NamedModel exported = as_hugging_face(whole, choice, std::nullopt, false);
+    // Its files are closed when this ends: they are removed next.
+    const NamedModel exported = as_hugging_face(std::exchange(whole, nullptr), choice, std::nullopt, false);
     ConvertOptions options;
     options.to = CheckpointFormat::kSafetensors;
     options.dtype = dtype;

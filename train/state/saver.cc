@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <optional>
 
 #include "milepost/base/error.h"
@@ -68,7 +69,7 @@ struct Saver::Parts {
   const LogLine log_line;
   const config::Checkpoint& options = config.checkpoint;
   const StorageLocation folder = resolve_location(manager::checkpoint_folder(config));
-  int64_t saved_step = -1;
+  std::atomic<int64_t> published_step{-1};
   StagingBuffers staging{staging_kind(options)};
   std::shared_ptr<StepSave> current = {};  // the one that was staged last
   // Of the first rank, where steps are saved.
@@ -91,6 +92,7 @@ struct Saver::Parts {
   void begin_background();
   bool make_room(int64_t step) const;
   bool tolerate(const std::exception& error) const;
+  bool attempt(const std::function<bool()>& work) const;
   void settle();
   void check();
   StorageLocation step_location(int64_t step) const {
@@ -99,11 +101,12 @@ struct Saver::Parts {
   bool hashes_files() const { return options.extensions.verify_hash_manifest; }
   int64_t written(int64_t step, const SavedFiles& saved) const;
   int64_t write(int64_t step, const JobSnapshot& state, const Together& ranks) const;
-  int64_t write_last(int64_t step) const;
-  void publish(const StepSave& save, int64_t bytes) const;
+  JobSnapshot snapshot_of_last(int64_t step) const;
+  int64_t write_now(int64_t step, const JobSnapshot& state, bool as_last) const;
+  void publish(const StepSave& save, int64_t bytes);
 
-  bool save_now(int64_t step, bool as_last);
-  bool stage(int64_t step);
+  bool save_now(const std::shared_ptr<StepSave>& save, bool as_last);
+  bool stage(const std::shared_ptr<StepSave>& save);
   void write_staged(const std::shared_ptr<StepSave>& save, const JobSnapshot& state);
 };
 
@@ -131,22 +134,33 @@ bool Saver::Parts::make_room(int64_t step) const {
   return pin.empty();
 }
 
-// Of a failed save: whether training goes on without it.
+// Of a save that failed on all ranks alike: whether training goes on without it. Not where a rank does not
+// answer: its group is then of no use, and nor is the job without it.
 bool Saver::Parts::tolerate(const std::exception& error) const {
   if (options.on_save_error == "fail") return false;
+  const auto* of_ranks = dynamic_cast<const CommunicationError*>(&error);
+  if (of_ranks != nullptr && !of_ranks->ranks().empty()) return false;
   warn(fmt::format("Training goes on without this checkpoint (checkpoint.on_save_error=warn): {}",
                    error.what()));
   return true;
 }
 
+// What all ranks do together; false where it failed and training goes on.
+bool Saver::Parts::attempt(const std::function<bool()>& work) const {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    if (!tolerate(error)) throw;
+    return false;
+  }
+}
+
 // Waits for the save under way.
 void Saver::Parts::settle() {
-  try {
+  attempt([this] {
     background.wait();
-  } catch (const std::exception& error) {
-    saved_step = -1;
-    if (!tolerate(error)) throw;
-  }
+    return true;
+  });
 }
 
 // As settle(), where that needs no waiting.
@@ -170,59 +184,58 @@ int64_t Saver::Parts::write(int64_t step, const JobSnapshot& state, const Togeth
                                  }));
 }
 
-int64_t Saver::Parts::write_last(int64_t step) const {
-  const Together ranks(job.groups);
+// What the last step's save holds. Tells of it.
+JobSnapshot Saver::Parts::snapshot_of_last(int64_t step) const {
   if (!options.last_save_model_only) {
     log(fmt::format("Saving a full checkpoint at last step, step {}.", step));
-    return write(step, snapshot_of_job(job, run_record(config)), ranks);
+    return snapshot_of_job(job, run_record(config));
   }
   log(fmt::format("Saving a model only checkpoint in torch.{} at last step, step {}.",
                   options.export_dtype.text(), step));
-  const JobSnapshot state = snapshot_of_model(*job.model, export_dtype(options));
-  if (!options.last_save_in_hf) return write(step, state, ranks);
+  return snapshot_of_model(*job.model, export_dtype(options));
+}
+
+int64_t Saver::Parts::write_now(int64_t step, const JobSnapshot& state, bool as_last) const {
+  if (!as_last || !options.last_save_in_hf) return write(step, state, Together(job.groups));
   return written(step, write_hugging_face(step_location(step), state.snapshot, config.model.architecture,
                                           export_dtype(options), job, hashes_files()));
 }
 
-void Saver::Parts::publish(const StepSave& save, int64_t bytes) const {
+void Saver::Parts::publish(const StepSave& save, int64_t bytes) {
+  published_step = save.step;
   report(EventKind::kCommitted, save.step, bytes, save.since.seconds(), save.pause);
 }
 
-bool Saver::Parts::save_now(int64_t step, bool as_last) {
-  StepSave save{step, {}, {}};
+bool Saver::Parts::save_now(const std::shared_ptr<StepSave>& save, bool as_last) {
   log("Saving the checkpoint.");
-  if (!make_room(step)) return false;
-  try {
-    const int64_t bytes = as_last
-                              ? write_last(step)
-                              : write(step, snapshot_of_job(job, run_record(config)), Together(job.groups));
-    save.pause = save.since.seconds();
-    publish(save, bytes);
-  } catch (const std::exception& error) {
-    if (!tolerate(error)) throw;
-    return false;
-  }
-  saved_step = step;
+  if (!attempt([&] { return make_room(save->step); })) return false;
+  // An error here may be this rank's alone, which no rank can tolerate.
+  const JobSnapshot state = as_last ? snapshot_of_last(save->step) : snapshot_of_job(job, run_record(config));
+  const bool is_saved = attempt([&] {
+    const int64_t bytes = write_now(save->step, state, as_last);
+    save->pause = save->since.seconds();
+    publish(*save, bytes);
+    return true;
+  });
+  if (!is_saved) return false;
   if (as_last) {
-    log(fmt::format("Last step checkpoint completed in {:.2f}s", save.since.seconds()));
+    log(fmt::format("Last step checkpoint completed in {:.2f}s", save->since.seconds()));
   } else {
     if (remover) remover->look_again();
-    log(fmt::format("Finished saving the checkpoint in {:.2f} seconds.", save.since.seconds()));
+    log(fmt::format("Finished saving the checkpoint in {:.2f} seconds.", save->since.seconds()));
   }
   return true;
 }
 
 // What may change with the next step is taken now, tensors apart.
-bool Saver::Parts::stage(int64_t step) {
-  const auto save = std::make_shared<StepSave>(step);
+bool Saver::Parts::stage(const std::shared_ptr<StepSave>& save) {
   log("Staging the checkpoint.");
-  if (!make_room(step)) return false;
+  if (!attempt([&] { return make_room(save->step); })) return false;
   staging.clear();
   const auto state = std::make_shared<const JobSnapshot>(snapshot_of_job(job, run_record(config), &staging));
   if (options.async_mode == "async") staging.copy(default_num_threads());
   save->pause = save->since.seconds();
   current = save;
-  saved_step = step;
   background.start([this, save, state] { write_staged(save, *state); });
   log(fmt::format("Finished staging the checkpoint in {:.2f} seconds.", save->pause.load()));
   return true;
@@ -252,16 +265,19 @@ Saver::Saver(const config::Trainer& config, const Job& job, LogLine log)
 Saver::~Saver() = default;
 
 bool Saver::save(int64_t step, bool last_step) {
+  const auto save = std::make_shared<StepSave>(step);  // its pause begins with the save before it
   parts_->settle();
-  if (last_step || !parts_->is_async()) return parts_->save_now(step, last_step);
-  return parts_->stage(step);
+  if (last_step || !parts_->is_async()) return parts_->save_now(save, last_step);
+  return parts_->stage(save);
 }
 
 bool Saver::save_before_end(int64_t step) {
+  const auto save = std::make_shared<StepSave>(step);
   parts_->settle();
-  if (parts_->saved_step == step) return false;
-  return parts_->save_now(step, /*as_last=*/false);
+  return parts_->published_step != step && parts_->save_now(save, /*as_last=*/false);
 }
+
+int64_t Saver::published_step() const { return parts_->published_step; }
 
 void Saver::wait_for_staging() {
   if (!parts_->staging.is_copied()) {

@@ -26,11 +26,14 @@ class Saver {
   ~Saver();  // waits for what is under way
 
   // Saves the full state of `step`, or what the options want of the last one. False: nothing was written,
-  // since the step is there and pinned. Throws what made this save fail, or the one before it, unless
-  // checkpoint.on_save_error is "warn".
+  // since the step is there and pinned, or the save failed. Throws what made this save fail, or the one
+  // before it, unless checkpoint.on_save_error is "warn" and all ranks are there to go on: a rank that does
+  // not answer is an error whatever the option says (CommunicationError with ranks).
   bool save(int64_t step, bool last_step);
   // The full state, now, unless `step` has been saved.
   bool save_before_end(int64_t step);
+  // The step that was published last; -1: none. A staged one is none yet.
+  int64_t published_step() const;
   // Before the job's tensors change. Throws as save() does, for a save that failed meanwhile.
   void wait_for_staging();
   // Waits for what is under way, the removal of old steps too. Throws as save() does. May be called again.

@@ -17,12 +17,11 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  // Requires that nothing is under way: wait() has returned or thrown since the last start.
+  // Requires that nothing is under way: wait() has returned or thrown since the last start. Throws
+  // std::system_error where the system has no thread.
   void start(std::function<void()> work);
   // Until the work has ended; rethrows its error, once.
   void wait();
-  // Rethrows the error of work that has ended with one, once; does not wait.
-  void check();
   bool is_running() const { return is_running_; }
 
  private:

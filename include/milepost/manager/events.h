@@ -29,7 +29,7 @@ struct CheckpointEvent {
   };
   Kind kind = Kind::kStaged;
   int64_t step = 0;
-  int64_t bytes = 0;  // of all ranks
+  int64_t bytes = 0;  // of all ranks; of kStaged, of the first one
   double seconds = 0;
   std::optional<double> pause_seconds = std::nullopt;
 };
