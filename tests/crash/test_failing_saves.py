@@ -109,20 +109,19 @@ def test_training_goes_on_when_told_to(trained, tmp_path, world, rank, mode):
     assert "No space left on device" in run.job.logs[0] and "No space left on device" in run.job.logs[-1]
 
 
-@pytest.mark.parametrize("mode", ["async", "async_with_pinned_mem"])
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_dies_while_it_saves_ends_the_others(trained, tmp_path, rank, mode):
-    run = Run(trained, tmp_path, 2, rank, mode)
+@pytest.mark.parametrize("rank, mode, on_error", [(0, "async", "fail"), (1, "async", "warn"), (0, "async_with_pinned_mem", "warn"), (1, "disabled", "warn")])
+def test_a_rank_that_dies_while_it_saves_ends_the_others(trained, tmp_path, rank, mode, on_error):
+    run = Run(trained, tmp_path, 2, rank, mode, "--checkpoint.on-save-error", on_error)
     with run.faulty(injection("EIO", "signal=SIGKILL")):
         statuses = run.told(rf"Rank {rank} on \S+ does not answer: (it was )?killed, or hang")
     assert statuses[rank] == -signal.SIGKILL and statuses[1 - rank] == FAILED
     run.check_that_it_can_go_on()
 
 
-@pytest.mark.parametrize("rank, mode", [(0, "async"), (1, "async_with_pinned_mem")])
-def test_a_rank_that_hangs_while_it_saves_ends_the_others(trained, tmp_path, rank, mode):
+@pytest.mark.parametrize("rank, mode, on_error", [(0, "async", "fail"), (1, "async_with_pinned_mem", "warn")])
+def test_a_rank_that_hangs_while_it_saves_ends_the_others(trained, tmp_path, rank, mode, on_error):
     """Its disk does not answer, its training goes on."""
-    run = Run(trained, tmp_path, 2, rank, mode, "--comm.train-timeout-seconds", 3)
+    run = Run(trained, tmp_path, 2, rank, mode, "--comm.train-timeout-seconds", 3, "--checkpoint.on-save-error", on_error)
     with run.faulty(injection("EIO", "delay_enter=20s")):
         other = run.job.processes[1 - rank]
         assert other.wait(30) == FAILED
