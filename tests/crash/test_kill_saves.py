@@ -61,14 +61,14 @@ class Series:
     def kill(self, rank, options):
         """A job that goes on from the newest step, saves, and saves again under strace; the ranks' statuses and logs."""
         first = (self.newest // INTERVAL + 1) * INTERVAL
-        newest, debris = self.newest, self.debris()
+        newest = self.newest
         job = start(self.folder, self.world, *self.source, "--dump-folder", self.folder, *self.flags(), "--training.steps", first + INTERVAL + 1,
                     env=stop_at(rank, first + INTERVAL))
         wait_for_stop(job, rank)
         assert f"Loading the checkpoint from {self.steps_folder}/step-{self.newest}." in job.logs[0]
         has_saved = first in self.steps()  # where it saves beside training, it may still be about to
         assert has_saved or self.mode != "disabled"
-        assert not has_saved or not debris & self.names()
+        assert len(self.debris()) <= 2  # of the save and the removal that this job may be at; what others left is gone
         with traced(job.processes[rank], self.folder / "strace.log", options):
             began = time.monotonic()
             statuses = job.wait(60)
@@ -108,8 +108,8 @@ def test_kill_within_saves(tmp_path, mode, world, rank):
         if statuses[rank] == -signal.SIGKILL:
             num_killed += 1
             assert world == 1 or statuses[1 - rank] in (FAILED, DONE), told
-        else:  # calls between ranks are not always as many
-            assert statuses == [DONE] * world and call in TALKING | {"writev"}, told
+        else:  # calls between ranks, and those of several threads, are not always as many
+            assert statuses == [DONE] * world and (call in TALKING | {"writev"} or mode != "disabled"), told
     print(f"{mode}, rank {rank} of {world}: killed {num_killed} times, at calls out of {len(points)}")
     statuses, _ = jobs.kill(rank, ["-e", "trace=none"])
     assert statuses == [DONE] * world and not jobs.debris()
