@@ -51,6 +51,11 @@ std::string event_text(const CheckpointEvent& event) {
   return text;
 }
 
+StorageLocation events_file(const std::string& dump_folder) {
+  const StorageLocation dump = resolve_location(dump_folder);
+  return {dump.storage, join_path(dump.path, "checkpoint-events.jsonl")};
+}
+
 EventLog::EventLog(StorageLocation file, Log log) : file_(std::move(file)), log_(std::move(log)) {}
 
 void EventLog::add(const CheckpointEvent& event) {

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <functional>
 #include <optional>
 
@@ -16,6 +15,7 @@
 #include "train/state/find_start.h"
 #include "train/state/job_load.h"
 #include "train/state/saver.h"
+#include "train/state/stopwatch.h"
 #include "train/state/together.h"
 
 namespace milepost::train {
@@ -23,16 +23,6 @@ namespace {
 
 using manager::Message;
 using manager::Start;
-
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 }  // namespace
 

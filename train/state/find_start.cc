@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
-
 #include "milepost/base/error.h"
 #include "milepost/config/bundled.h"
 #include "milepost/manager/events.h"
 #include "milepost/manager/fit.h"
 #include "milepost/manager/integrity.h"
 #include "milepost/storage/staging.h"
+#include "train/state/stopwatch.h"
 
 namespace milepost::train {
 namespace {
@@ -99,7 +98,7 @@ class Finder {
   }
 
   manager::Integrity verify(const Start& start) const {
-    const auto begin = std::chrono::steady_clock::now();
+    const Stopwatch stopwatch;
     const int64_t num_ranks = job_.groups == nullptr ? 1 : job_.groups->mesh().degrees().world_size();
     manager::Integrity integrity = manager::judge(start.path, ranks_.gather([&] {
       return manager::inspect(resolve_location(start.path), job_.rank(), num_ranks);
@@ -109,15 +108,13 @@ class Finder {
     if (!integrity.unlisted.empty()) {
       say(false, fmt::format("The manifest does not list {}", manager::names_text(integrity.unlisted, 20)));
     }
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    report(start, integrity.bytes, seconds.count());
+    report(start, integrity.bytes, stopwatch.seconds());
     return integrity;
   }
 
   void report(const Start& start, int64_t bytes, double seconds) const {
     if (job_.rank() != 0 || job_.optimizer == nullptr || options_.load_only || start.step < 0) return;
-    const StorageLocation dump = resolve_location(config_.dump_folder);
-    manager::EventLog events({dump.storage, join_path(dump.path, "checkpoint-events.jsonl")}, log_);
+    manager::EventLog events(manager::events_file(config_.dump_folder), log_);
     events.add({manager::CheckpointEvent::Kind::kVerified, start.step, bytes, seconds});
   }
 

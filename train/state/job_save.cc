@@ -1,6 +1,5 @@
 #include "train/state/job_save.h"
 
-#include <chrono>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "milepost/engine/save_bytes.h"
 #include "milepost/manager/entries.h"
 #include "milepost/storage/staging.h"
+#include "train/state/stopwatch.h"
 
 namespace milepost::train {
 namespace {
@@ -116,11 +116,10 @@ std::shared_ptr<const Checkpoint> whole_checkpoint(const StorageLocation& folder
 SavedFiles write_dcp(const StorageLocation& destination, const Snapshot& snapshot, int64_t rank,
                      const Together& ranks, bool hash_files, const Written& written) {
   StagedFolder staged(destination, ranks, hash_files);
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch stopwatch;
   Shards shards = write_shards(*destination.storage, staged.path(), snapshot, rank, ranks, hash_files);
   SavedFiles saved{shards.bytes(), 0};
-  if (written)
-    written(saved.bytes, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  if (written) written(saved.bytes, stopwatch.seconds());
   staged.publish([&] {
     saved.num_hashes = write_metadata_file(*destination.storage, staged.path(), shards.plan, shards.results,
                                            base_name(destination.path), true);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <optional>
 
@@ -19,6 +18,7 @@
 #include "train/state/job_save.h"
 #include "train/state/job_snapshot.h"
 #include "train/state/run_record.h"
+#include "train/state/stopwatch.h"
 #include "train/state/together.h"
 
 namespace milepost::train {
@@ -26,16 +26,6 @@ namespace {
 
 using EventKind = manager::CheckpointEvent::Kind;
 using manager::StagingBuffers;
-
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 void make_folders(Storage& storage, const std::string& path) {
   if (storage.stat(path)) return;
@@ -113,9 +103,7 @@ struct Saver::Parts {
 // A failure there is none of the run's.
 void Saver::Parts::begin_background() {
   if (job.rank() != 0 || job.optimizer == nullptr || options.load_only) return;
-  const StorageLocation dump = resolve_location(config.dump_folder);
-  const std::string file = join_path(dump.path, "checkpoint-events.jsonl");
-  events = std::make_unique<manager::EventLog>(StorageLocation{dump.storage, file}, log_line);
+  events = std::make_unique<manager::EventLog>(manager::events_file(config.dump_folder), log_line);
   remover = std::make_unique<manager::StepRemover>(
       folder, options,
       [this](bool is_warning, std::string_view text) {

@@ -40,6 +40,9 @@ std::string event_json(const CheckpointEvent& event, double time);
 // "Checkpoint step-500 written: 1.61 GB in 0.81 s, 1.99 GB/s".
 std::string event_text(const CheckpointEvent& event);
 
+// Where a run's events are: `checkpoint-events.jsonl` in its dump folder.
+StorageLocation events_file(const std::string& dump_folder);
+
 // Appends events to a file. Threads: any. An error never reaches the caller: the first one becomes a warning,
 // and the file is then left alone. Durability: none; a line may be lost in a crash, a half line too.
 class EventLog {

@@ -1,0 +1,19 @@
+// Seconds since something began.
+#pragma once
+
+#include <chrono>
+
+namespace milepost::train {
+
+// Runs from its construction. Threads: any, once it is made.
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace milepost::train
