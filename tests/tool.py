@@ -85,3 +85,10 @@ def tree(path):
     if not path.exists():
         return None
     return {str(p.relative_to(path)): hashlib.sha256(p.read_bytes()).hexdigest() for p in path.rglob("*") if p.is_file()}
+
+
+def make_program(path, text):
+    """A file that can be run, with the folders that it lies in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)

@@ -8,25 +8,13 @@ import subprocess
 import sys
 
 import pytest
-from cli.ranks import configuration, end_all, run_ranks
+from cli.ranks import configuration, run_ranks
 from cli.training import DONE, FAILED, PROGRAM, ROOT, TITAN, TITAN_RUN, USAGE, environment, records, run, tiny_llama_run, train
-from tool import milepost
+from tool import make_program, milepost
 
 CPU = ("--training.local-batch-size", 1, "--training.seq-len", 64)
 ENABLED = ("--checkpoint.enable", "--checkpoint.folder", "checkpoint", "--checkpoint.interval", 2)
 DEGREES = ("data-parallel-replicate", "data-parallel-shard", "tensor-parallel", "pipeline-parallel", "context-parallel", "expert-parallel")
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over():
-    yield
-    end_all()
-
-
-def make_program(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
 
 
 @pytest.fixture(scope="module")

@@ -4,19 +4,13 @@ import json
 import shutil
 
 import pytest
-from cli.ranks import end_all, run_ranks
+from cli.ranks import run_ranks
 from cli.training import FAILED, TITAN, TITAN_RUN, USAGE, records, run
 from tool import WANTING, milepost
 
 VERIFY = ("--checkpoint.enable", "--checkpoint.extensions.verify-hash-manifest")
 NAME = "_checkpoint_hash_manifest.json"
 PENDING = "_checkpoint_hash_manifest.pending"
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over():
-    yield
-    end_all()
 
 
 def train(folder, *flags, **options):

@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from cli.ranks import configuration, end_all, free_port
+from cli.ranks import configuration, free_port
 from cli.training import DONE, PROGRAM, ROOT, environment, records
-from tool import milepost
+from tool import make_program, milepost
 
 SCRIPT = ROOT / "examples/multinode_trainer.slurm"
 # One process for each node, as srun starts them; its own options and the program are told apart by the first word that is no option.
@@ -19,18 +19,6 @@ status=0
 for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
 exit "$status"
 """
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over():
-    yield
-    end_all()
-
-
-def make_program(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
 
 
 @pytest.fixture

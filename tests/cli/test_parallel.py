@@ -8,18 +8,12 @@ import socket
 import time
 
 import pytest
-from cli.ranks import configuration, end_all, ranks_of, run_ranks, start, torchrun
+from cli.ranks import configuration, ranks_of, run_ranks, start, torchrun
 from cli.training import DONE, FAILED, TITAN, check_titan_curve, records
 from tool import milepost
 
 HSDP = ("--parallelism.data-parallel-replicate-degree", 2, "--parallelism.data-parallel-shard-degree", 2)
 LAYOUTS = {"fsdp2": (2,), "fsdp3": (3,), "hsdp2x2": (4, *HSDP)}
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over():
-    yield
-    end_all()
 
 
 def losses(folder):

@@ -4,18 +4,12 @@ import shutil
 import signal
 
 import pytest
-from cli.ranks import configuration, end_all, run_ranks, start
+from cli.ranks import configuration, run_ranks, start
 from cli.training import FAILED, records
 from tool import milepost
 
 HSDP = ("--parallelism.data-parallel-replicate-degree", 2, "--parallelism.data-parallel-shard-degree", 2)
 STILL = ("--optimizer.param-groups.0.optimizer-kwargs.lr", 0)
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over():
-    yield
-    end_all()
 
 
 @pytest.fixture(scope="module")

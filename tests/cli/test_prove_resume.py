@@ -1,15 +1,9 @@
 """--debug.prove-resume: a resumed run goes on to the bit as the one that was saved, whatever saves it; and the proof can fail."""
 import pytest
-from cli.ranks import configuration, end_all, run_ranks
+from cli.ranks import configuration, run_ranks
 from cli.training import DONE, FAILED
 
 MODES = ("disabled", "async", "async_with_pinned_mem")
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over():
-    yield
-    end_all()
 
 
 def prove(folder, world, *flags, model="deepseek_v3", status=DONE):

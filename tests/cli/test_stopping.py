@@ -6,17 +6,11 @@ import socket
 import time
 
 import pytest
-from cli.ranks import configuration, end_all, run_ranks, start
+from cli.ranks import configuration, run_ranks, start
 from cli.training import FAILED, records
 from tool import milepost
 
 HOST = re.escape(socket.gethostname())
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over():
-    yield
-    end_all()
 
 
 def endless(folder, *flags, world=2, **options):

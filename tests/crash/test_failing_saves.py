@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from cli.ranks import configuration, end_all, run_ranks, start
+from cli.ranks import configuration, run_ranks, start
 from cli.training import FAILED
 from crash.stopped import stop_at, traced, wait_for_stop
 from tool import milepost
@@ -19,12 +19,6 @@ MODES = ("disabled", "async", "async_with_pinned_mem")
 INTERVAL = 2
 SIGTERM_STATUS = 128 + signal.SIGTERM
 FAULTS = {"ENOSPC": ("pwritev,pwrite64", "No space left on device"), "EIO": ("fsync", "Input/output error")}
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over():
-    yield
-    end_all()
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import signal
 import time
 
 import pytest
-from cli.ranks import configuration, end_all, run_ranks, start
+from cli.ranks import configuration, run_ranks, start
 from cli.training import DONE, FAILED
 from crash.stopped import stop_at, traced, wait_for_stop
 from crash.test_kill import CHANGING
@@ -24,12 +24,6 @@ MODES = ("disabled", "async", "async_with_pinned_mem")
 # (mode, ranks, the one that is killed)
 ALONE = [(mode, 1, 0) for mode in MODES]
 CASES = ALONE + ([(mode, 2, rank) for mode in MODES for rank in (0, 1)] if POINTS else [("disabled", 2, 0), ("async", 2, 1), ("async_with_pinned_mem", 2, 0)])
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_over():
-    yield
-    end_all()
 
 
 class Series:

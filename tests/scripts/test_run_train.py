@@ -7,17 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tool import make_program
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 VARIABLES = ("NGPU", "LOG_RANK", "MODULE", "CONFIG", "HF_ASSETS_PATH", "COMM_MODE", "TRAIN_FILE", "MILEPOST_ROOT")
 DEFAULTS = ["--module", "deepseek_v3", "--config", "deepseek_v3_debugmodel"]
 ONE_STEP = ["--comm.mode=fake_backend", "--training.steps", "1"]
-
-
-def make_program(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
 
 
 @pytest.fixture
