@@ -1,8 +1,8 @@
 // Buffers of a block's size that come and go in every step.
 //
 // Among the other large tensors (train/run/block_cache.h) they would raise what is kept for those: four ranks
-// then hold 1.27 times what their shards, two blocks and activations take, and 1.05 times with a pool of their
-// own, at the same speed. One that is given back waits for the next that fits.
+// then hold 1.27 times what their shards, two blocks and activations take, and 1.05 times with a pool of
+// their own, at the same speed. One that is given back waits for the next that fits.
 //
 // Threads: any; a buffer may outlive its pool. On other devices than CPUs the device's allocator does this.
 #pragma once
