@@ -4,8 +4,9 @@
     .venv/bin/python bench/save_time.py [--where disk tmpfs] [--steps short long] [--build build/release]
 
 A llama3 of 133 M parameters, 1.6 GB of state with AdamW's. Short steps are shorter than a save in the background, long ones longer.
-Lost, a save: (time of steps with saves - as many of the median step without) / saves. Of it the pause: until training goes on. A warm memcpy of
-the state, and what the disk takes of it (written around the page cache and synced by two threads), are of the same run.
+Lost, a save: the time of the steps from the one that saves up to the one in which the save ends, less as many medians of the other steps of
+the same run. Of it the pause: until training goes on. A warm memcpy of the state, and what the disk takes of it (written around the page
+cache and synced by two threads), are of the same run.
 """
 import argparse
 import json
@@ -23,14 +24,31 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHAPE = {"dim": 1024, "layers": 10, "heads": 16, "hidden": 2816}
 VOCABULARY, THREADS = 2048, 2
-SEQ_LEN = {"short": 64, "long": 1024}
-INTERVAL = {"short": 16, "long": 2}  # steps from save to save
-SAVES = 3                            # that count; the first one is left out
+SEQ_LEN = {"short": 64, "long": 512}
+INTERVAL = {"short": 12, "long": 3}  # steps from save to save
+SAVES = 5                            # that count; the first one is left out
 MODES = ["async", "async_with_pinned_mem"]
 
 
+def costs(seconds, pauses, saves, every):
+    """{what: [of each save but the first]} of the steps of a run that ends before its last save is due; steps end with their saves."""
+    affected = {}
+    for number, (pause, save) in enumerate(zip(pauses, saves, strict=True), 1):
+        first = last = number * every - 1
+        elapsed = pause
+        while elapsed < save and last + 1 < len(seconds):
+            last += 1
+            elapsed += seconds[last]
+        affected[number] = range(first, last + 1)
+    # The first steps and the first save find memory that is not there yet.
+    quiet = set(range(every, len(seconds))) - {step for steps in affected.values() for step in steps}
+    step = statistics.median(seconds[i] for i in quiet)
+    lost = [sum(seconds[i] - step for i in affected[number]) for number in affected if number > 1]
+    return {"step": [step], "lost": lost, "pause": pauses[1:], "save": saves[1:]}
+
+
 def milepost(args, folder, mode, steps):
-    """([seconds of a step], [pause of a save], [seconds of a save]) of a run of its own."""
+    """A run of its own."""
     configuration = folder / "model.json"
     configuration.write_text(json.dumps({
         "module": "llama3", "config": "llama3_debugmodel",
@@ -40,10 +58,9 @@ def milepost(args, folder, mode, steps):
         "training": {"local_batch_size": 1, "seq_len": SEQ_LEN[steps], "mixed_precision_param": "float32"}, "metrics": {"log_freq": 1}}))
     dump = pathlib.Path(tempfile.mkdtemp(dir=folder))
     every = INTERVAL[steps]
-    count = every * (SAVES + 2) if mode else every + 3
-    flags = ["--checkpoint.enable", "--checkpoint.interval", every, "--checkpoint.async-mode", mode, "--checkpoint.keep-latest-k", 2] if mode else []
     command = [args.build / "train/milepost-train", "--config-file", configuration, "--hf-assets-path", ROOT / "tests/assets/tokenizer",
-               "--dataloader.dataset", "c4_test", "--training.steps", count, "--dump-folder", dump, *flags, "activation-checkpoint:none"]
+               "--dataloader.dataset", "c4_test", "--training.steps", every * (SAVES + 2), "--dump-folder", dump, "--checkpoint.enable",
+               "--checkpoint.interval", every, "--checkpoint.async-mode", mode, "--checkpoint.keep-latest-k", 2, "activation-checkpoint:none"]
     done = subprocess.run([str(word) for word in command], env={**os.environ, "OMP_NUM_THREADS": str(THREADS), "MILEPOST_ROOT": str(ROOT)},
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
@@ -51,10 +68,8 @@ def milepost(args, folder, mode, steps):
     seconds = [json.loads(line)["seconds"]["total"] for line in next(dump.rglob("metrics.jsonl")).open()]
     events = [json.loads(line) for path in dump.rglob("checkpoint-events.jsonl") for line in path.open()]
     shutil.rmtree(dump)
-    committed = [event for event in events if event["event"] == "committed"][1:-1]
-    # From the step of the second save on (its save ends the step), up to before that of the last one, which is synchronous.
-    counted = seconds[2 * every - 1:-1] if mode else seconds[2:]
-    return counted, [event["pause_seconds"] for event in committed], [event["seconds"] for event in committed]
+    committed = [event for event in events if event["event"] == "committed"][:-1]  # the last one is synchronous
+    return costs(seconds[:-1], [event["pause_seconds"] for event in committed], [event["seconds"] for event in committed], every)
 
 
 class TorchLoop:
@@ -76,14 +91,12 @@ class TorchLoop:
         return {"model": self.trainer.model.state_dict(), "optimizer": {str(i): moments for i, moments in optimizer.items()}}
 
     def run(self, folder):
-        """The same three lists, without (folder None) and with saves."""
         import torch.distributed.checkpoint as dcp
         future, seconds, pauses, saves = None, [], [], []
-        count = self.every * (SAVES + 2) - 1 if folder else self.every + 1
-        for step in range(1, count + 1):
+        for step in range(1, self.every * (SAVES + 2)):
             start = time.perf_counter()
             self.trainer.step()
-            if folder and step % self.every == 0:
+            if step % self.every == 0:
                 if future:
                     future.result()
                 shutil.rmtree(folder, ignore_errors=True)
@@ -92,17 +105,16 @@ class TorchLoop:
                 pauses.append(time.perf_counter() - begun)
                 future.add_done_callback(lambda _, begun=begun: saves.append(time.perf_counter() - begun))
             seconds.append(time.perf_counter() - start)
-        if future:
-            future.result()
-            shutil.rmtree(folder)
-        return (seconds[2 * self.every - 1:], pauses[1:], saves[1:]) if folder else (seconds, pauses, saves)
+        future.result()
+        shutil.rmtree(folder)
+        return costs(seconds, pauses, saves, self.every)
 
 
 def serve(steps):
     answers, sys.stdout = sys.stdout, sys.stderr
     loop = TorchLoop(steps)
     for line in sys.stdin:
-        print(json.dumps(loop.run(pathlib.Path(line.strip()) if line.strip() else None)), file=answers, flush=True)
+        print(json.dumps(loop.run(pathlib.Path(line.strip()))), file=answers, flush=True)
 
 
 class Torch:
@@ -111,7 +123,7 @@ class Torch:
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, folder):
-        self.process.stdin.write(f"{folder or ''}\n")
+        self.process.stdin.write(f"{folder}\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
         if not answer:
@@ -163,32 +175,25 @@ def limits(folder):
     return memcpy, min(seconds)
 
 
-def lost(with_saves, without, saves):
-    return (sum(with_saves) - len(with_saves) * statistics.median(without)) / saves
-
-
 def measure(args, where, steps):
     with tempfile.TemporaryDirectory(dir=args.tmpfs if where == "tmpfs" else args.disk) as name:
         folder = pathlib.Path(name)
         memcpy, write = limits(folder)
         peer = Torch(steps)
-        contestants = {"torch async_save": peer.run, **{f"milepost {mode}": lambda path, mode=mode: milepost(args, folder, path and mode, steps)
-                                                        for mode in MODES}}
-        runs = {kind: ([], [], [], []) for kind in contestants}
+        contestants = {"torch async_save": peer.run, **{f"milepost {mode}": lambda path, mode=mode: milepost(args, path.parent, mode, steps) for mode in MODES}}
+        runs = {kind: [] for kind in contestants}
         for _ in range(args.rounds):
             for kind, run in contestants.items():
-                runs[kind][0].extend(run(None)[0])
-                for results, more in zip(runs[kind][1:], run(folder / "saved"), strict=True):
-                    results.append(more)
+                runs[kind].append(run(folder / "saved"))
         peer.close()
     base = None
-    for kind, (without, with_saves, pauses, saves) in runs.items():
-        costs = [lost(seconds, without, SAVES) for seconds in with_saves]
-        cost, pause = statistics.median(costs), statistics.median(sum(pauses, []))
-        base = base or cost
-        print(f"| {where}, {steps} steps | {kind} | {statistics.median(without):.2f} | {cost:.2f} ({min(costs):.2f} to {max(costs):.2f}) | {cost / base:.2f} | "
-              f"{pause:.3f} | {pause / memcpy:.2f} | {cost - pause:.2f} | {statistics.median(sum(saves, [])):.2f} | "
-              f"{statistics.median(sum(saves, [])) / write:.2f} |", flush=True)
+    for kind, of_rounds in runs.items():
+        all_of = {what: sum((costs[what] for costs in of_rounds), []) for what in of_rounds[0]}
+        step, lost, pause, save = (statistics.median(all_of[what]) for what in ("step", "lost", "pause", "save"))
+        low, _, high = statistics.quantiles(all_of["lost"], n=4)
+        base = base or lost
+        print(f"| {where}, {steps} steps | {kind} | {step:.2f} | {lost:.2f} ({low:.2f} to {high:.2f}) | {lost / base:.2f} | {pause:.3f} | "
+              f"{pause / memcpy:.2f} | {lost - pause:.2f} | {1 - (lost - pause) / (save - pause):.0%} | {save:.2f} | {save / write:.2f} |", flush=True)
 
 
 def main():
@@ -204,7 +209,8 @@ def main():
     if args.serve:
         return serve(args.serve)
     print(f"{state_bytes() / 1e9:.2f} GB of state, {THREADS} threads, {args.rounds} rounds of {SAVES} saves, load average {os.getloadavg()[0]:.1f}\n")
-    print("| where | who | step, s | lost a save, s (rounds) | x torch | pause, s | x memcpy | slowed down by, s | a save, s | x limit |\n" + "|---" * 10 + "|")
+    print("| where | who | step, s | lost a save, s (quartiles) | x torch | pause, s | x memcpy | slowed down by, s | speed meanwhile | a save, s | x limit |\n"
+          + "|---" * 11 + "|")
     for where in args.where:
         for steps in args.steps:
             measure(args, where, steps)
