@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -178,6 +179,7 @@ void hold_standard_descriptors() {
 
 int main(int argc, char** argv) {
   milepost::train::hold_standard_descriptors();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow (ulimit -f) is an error of the write
   try {
     return milepost::train::guarded_run({argv + 1, argv + argc});
   } catch (...) {
