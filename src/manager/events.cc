@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <exception>
 
 #include "milepost/base/error.h"
 
@@ -64,7 +65,7 @@ void EventLog::add(const CheckpointEvent& event) {
   if (is_broken_) return;
   try {
     append(event_json(event, seconds_since_1970()) + "\n");
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     is_broken_ = true;
     if (log_) log_(true, fmt::format("Events of checkpoints are no longer recorded: {}", error.what()));
   }
