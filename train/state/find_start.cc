@@ -22,20 +22,14 @@ class Finder {
       : config_(config), job_(job), parts_(parts), step_(step), ranks_(ranks), log_(log) {}
 
   Start find() {
-    manager::Survey found = look();
+    manager::Survey found;
     ranks_.all([&] {
+      found = look();
       if (ranks_.is_first() && found.folder_exists && !options_.load_only) remove_debris();
     });
     for (;;) {
-      Start start = manager::choose_start(options_, folder_.path,
-                                          config::find_bundled(config_.hf_assets_path), step_, found);
-      if (start.source == Start::Source::kFresh) {
-        tell(start);
-        ranks_.all([] {});
-        return start;
-      }
-      require_same(start);
-      if (!options_.extensions.verify_hash_manifest) {
+      const Start start = choose(found);
+      if (start.source == Start::Source::kFresh || !options_.extensions.verify_hash_manifest) {
         tell(start);
         return start;
       }
@@ -48,10 +42,12 @@ class Finder {
       say(true, refusal.what());
       say(true, fmt::format("An older step is looked for in place of step {} (checkpoint.fallback_to_older)",
                             start.step));
-      manager::pass_over_newest(folder_, parts_,
-                                integrity.fault.empty() ? "it has no hash manifest"
-                                                        : "its files are not what its hash manifest says",
-                                &found);
+      ranks_.all([&] {
+        manager::pass_over_newest(folder_, parts_,
+                                  integrity.fault.empty() ? "it has no hash manifest"
+                                                          : "its files are not what its hash manifest says",
+                                  &found);
+      });
     }
   }
 
@@ -84,13 +80,24 @@ class Finder {
     }
   }
 
-  void require_same(const Start& start) const {
-    manager::require_present(start);
-    for (const std::string& other : ranks_.gather([&] { return start.path; })) {
-      if (other == start.path) continue;
-      throw ValueError(fmt::format("ranks see other checkpoints: {} and {}", start.path, other),
-                       "let all nodes share the checkpoint folder");
+  // The same on all ranks.
+  Start choose(const manager::Survey& found) const {
+    Start start;
+    const std::vector<std::string> paths = ranks_.gather([&] {
+      start = manager::choose_start(options_, folder_.path, config::find_bundled(config_.hf_assets_path),
+                                    step_, found);
+      manager::require_present(start);
+      return start.path;
+    });
+    const auto text = [](const std::string& path) { return path.empty() ? "no checkpoint" : path; };
+    for (size_t rank = 1; rank < paths.size(); ++rank) {
+      if (paths[rank] == paths[0]) continue;
+      throw ValueError(
+          fmt::format("ranks would start from different checkpoints: rank 0 from {}, rank {} from {}",
+                      text(paths[0]), rank, text(paths[rank])),
+          "let all nodes share the checkpoint folder");
     }
+    return start;
   }
 
   bool may_fall_back(const Start& start) const {
