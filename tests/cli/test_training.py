@@ -85,7 +85,7 @@ def test_metrics_have_a_line_a_step_whose_times_add_up(train, tmp_path):
     for record in found:
         seconds = dict(record["seconds"])
         total = seconds.pop("total")
-        assert set(seconds) == {"data", "forward", "backward", "optimizer", "checkpoint", "validation", "log", "other"}
+        assert set(seconds) == {"data", "forward", "backward", "optimizer", "staging", "checkpoint", "validation", "log", "other"}
         assert sum(seconds.values()) == pytest.approx(total, rel=0.02, abs=1e-3)
         assert record["tps"] > 0 and record["memory_bytes"] > 0
 

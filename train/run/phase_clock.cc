@@ -31,7 +31,8 @@ void PhaseClock::begin_step(int64_t step) {
 double PhaseClock::total_seconds() const { return seconds_since(start_); }
 
 double PhaseClock::training_seconds() const {
-  return total_seconds() - seconds(Phase::kCheckpoint) - seconds(Phase::kValidation);
+  return total_seconds() - seconds(Phase::kStaging) - seconds(Phase::kCheckpoint) -
+         seconds(Phase::kValidation);
 }
 
 }  // namespace milepost::train

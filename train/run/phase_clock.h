@@ -13,9 +13,18 @@
 
 namespace milepost::train {
 
-enum class Phase : uint8_t { kData, kForward, kBackward, kOptimizer, kCheckpoint, kValidation, kLog };
-inline constexpr std::string_view kPhaseNames[] = {"data",       "forward",    "backward", "optimizer",
-                                                   "checkpoint", "validation", "log"};
+enum class Phase : uint8_t {
+  kData,
+  kForward,
+  kBackward,
+  kOptimizer,
+  kStaging,
+  kCheckpoint,
+  kValidation,
+  kLog
+};
+inline constexpr std::string_view kPhaseNames[] = {"data",    "forward",    "backward",   "optimizer",
+                                                   "staging", "checkpoint", "validation", "log"};
 inline constexpr size_t kNumPhases = std::size(kPhaseNames);
 
 // Seconds of each phase since the last begin_step(). One thread, but for step() and latest().
@@ -50,7 +59,7 @@ class PhaseClock {
   std::string_view latest() const { return latest_.load(); }
   // Since begin_step(), whatever it was spent on.
   double total_seconds() const;
-  // Without what belongs to no step in itself: checkpoints and validation.
+  // Without what belongs to no step in itself: checkpoints, their staging, and validation.
   double training_seconds() const;
 
  private:

@@ -20,6 +20,7 @@
 #include "train/optim/optimizer.h"
 #include "train/parallel/failure_board.h"
 #include "train/run/device.h"
+#include "train/run/grace_period.h"
 #include "train/run/memory.h"
 #include "train/run/metrics.h"
 #include "train/run/metrics_writer.h"
@@ -77,6 +78,7 @@ class Trainer {
   bool train_step();  // up to the optimizer; false: the data ran out
   bool read_batches(std::vector<data::Batch>* batches);
   double forward_backward(data::Batch& batch, int64_t global_valid_tokens);
+  double clip(double loss);  // the norm before
   void update(double loss, double max_loss);
   void log_step();
   void begin_interval();
@@ -112,6 +114,7 @@ class Trainer {
   std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<TraceProfiler> profiler_;
   TrainState state_;
+  GracePeriod grace_;
 
   // Of the step in progress.
   StepRecord record_;

@@ -159,6 +159,10 @@ int64_t Checkpointer::published_step() const {
   return parts_ != nullptr && parts_->saver ? parts_->saver->published_step() : -1;
 }
 
+double Checkpointer::longest_save_seconds() const {
+  return parts_ != nullptr && parts_->saver ? parts_->saver->longest_save_seconds() : 0;
+}
+
 void Checkpointer::wait_for_staging() {
   if (parts_ != nullptr && parts_->saver) parts_->saver->wait_for_staging();
 }

@@ -42,6 +42,8 @@ class Checkpointer {
   bool save_before_end(int64_t step);
   // The last step that this job has published; -1: none.
   int64_t published_step() const;
+  // Of the saves that were published, the one that took longest, from its beginning; 0: none was.
+  double longest_save_seconds() const;
   // Before the optimizer changes parameters: waits until a save no longer reads them.
   void wait_for_staging();
   // Waits for what runs in the background.

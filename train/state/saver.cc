@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <optional>
@@ -60,6 +61,7 @@ struct Saver::Parts {
   const config::Checkpoint& options = config.checkpoint;
   const StorageLocation folder = resolve_location(manager::checkpoint_folder(config));
   std::atomic<int64_t> published_step{-1};
+  std::atomic<double> longest_save_seconds{0};
   StagingBuffers staging{staging_kind(options)};
   std::shared_ptr<StepSave> current = {};  // the one that was staged last
   // Of the first rank, where steps are saved.
@@ -190,8 +192,10 @@ int64_t Saver::Parts::write_now(int64_t step, const JobSnapshot& state, bool as_
 }
 
 void Saver::Parts::publish(const StepSave& save, int64_t bytes) {
+  const double seconds = save.since.seconds();
   published_step = save.step;
-  report(EventKind::kCommitted, save.step, bytes, save.since.seconds(), save.pause);
+  longest_save_seconds = std::max(longest_save_seconds.load(), seconds);
+  report(EventKind::kCommitted, save.step, bytes, seconds, save.pause);
 }
 
 bool Saver::Parts::save_now(const std::shared_ptr<StepSave>& save, bool as_last) {
@@ -266,6 +270,8 @@ bool Saver::save_before_end(int64_t step) {
 }
 
 int64_t Saver::published_step() const { return parts_->published_step; }
+
+double Saver::longest_save_seconds() const { return parts_->longest_save_seconds; }
 
 void Saver::wait_for_staging() {
   if (!parts_->staging.is_copied()) {

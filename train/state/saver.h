@@ -34,6 +34,8 @@ class Saver {
   bool save_before_end(int64_t step);
   // The step that was published last; -1: none. A staged one is none yet.
   int64_t published_step() const;
+  // The longest of the saves that were published, from its beginning; 0: none was.
+  double longest_save_seconds() const;
   // Before the job's tensors change. Throws as save() does, for a save that failed meanwhile.
   void wait_for_staging();
   // Waits for what is under way, the removal of old steps too. Throws as save() does. May be called again.
