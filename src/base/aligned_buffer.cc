@@ -1,16 +1,40 @@
 #include "milepost/base/aligned_buffer.h"
 
-#include <cstdlib>
+#include <sys/mman.h>
+
+#include <cstdint>
 #include <new>
 #include <utility>
 
 #include "milepost/base/checked_math.h"
 
 namespace milepost {
+namespace {
+
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+// At a multiple of a huge page's size where it holds one. Null: there is no memory.
+std::byte* map_aligned(int64_t size) {
+  const int64_t alignment = size < kHugePage ? AlignedBuffer::kAlignment : kHugePage;
+  const auto mapped = static_cast<size_t>(size + alignment - AlignedBuffer::kAlignment);
+  void* const begin = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (begin == MAP_FAILED) return nullptr;
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  const auto before = static_cast<size_t>(round_up(static_cast<int64_t>(address), alignment)) - address;
+  const size_t after = mapped - before - static_cast<size_t>(size);
+  auto* const data = static_cast<std::byte*>(begin) + before;
+  if (before > 0) ::munmap(begin, before);
+  if (after > 0) ::munmap(data + size, after);
+  if (alignment == kHugePage) ::madvise(data, static_cast<size_t>(size), MADV_HUGEPAGE);
+  return data;
+}
+
+}  // namespace
 
 AlignedBuffer::AlignedBuffer(int64_t size) : size_(round_up(size, kAlignment)) {
-  data_ = static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(size_)));
-  if (data_ == nullptr && size_ > 0) throw std::bad_alloc();
+  if (size_ == 0) return;
+  data_ = map_aligned(size_);
+  if (data_ == nullptr) throw std::bad_alloc();
 }
 
 AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept
@@ -22,6 +46,8 @@ AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
   return *this;
 }
 
-AlignedBuffer::~AlignedBuffer() { std::free(data_); }
+AlignedBuffer::~AlignedBuffer() {
+  if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(size_));
+}
 
 }  // namespace milepost
