@@ -10,12 +10,18 @@
 //    power cut would otherwise put back to the final name with its content gone.
 // 4. The journal goes before `data` is published, and durably before an exchange: it must never lie beside an
 //    old output that came into the place of `data`.
-// 5. `settle` alone decides what happens to what lies in staging: for a dead holder's debris, for a failed
-//    commit and for a successful one.
+// 5. `settle_staging` alone decides what happens to what lies in staging: for a dead holder's debris, for a
+//    failed commit and for a successful one.
+// 6. An output that is moved aside takes its name with it, in the same rename, so that it can be put back by
+//    who knows nothing but the staging folder.
+// 7. What is to be removed is moved aside first and looked at there, where nothing can be put into it by its
+//    name any more. Only then it becomes `removed`, durably before anything in it goes: else a power cut
+//    could put half of it back.
 #include "milepost/storage/staging.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 #include <chrono>
 #include <thread>
@@ -33,13 +39,11 @@ constexpr std::chrono::seconds kLockPatience{1};
 constexpr std::chrono::milliseconds kLockPause{5};
 constexpr size_t kHashDigits = 16;
 constexpr std::string_view kStagingPrefix = ".milepost-staging-";
-constexpr std::string_view kLockName = "lock", kDataName = "data", kOldName = "old", kJournalName = "journal",
-                           kRemovedName = "removed";
+constexpr std::string_view kLockName = "lock", kDataName = "data", kJournalName = "journal",
+                           kRemovedName = "removed", kOldPrefix = "old-";
 
-std::string staging_folder(const std::string& final_path) {
-  const std::string hash = to_hex(sha256(as_bytes(base_name(final_path))));
-  const std::string name = std::string(kStagingPrefix) + hash.substr(0, kHashDigits);
-  return join_path(parent_path(final_path), name);
+std::string staging_name(const std::string& final_name) {
+  return std::string(kStagingPrefix) + to_hex(sha256(as_bytes(final_name))).substr(0, kHashDigits);
 }
 
 void sync_folders(Storage& storage, const std::string& folder) {
@@ -47,6 +51,37 @@ void sync_folders(Storage& storage, const std::string& folder) {
     if (info.is_directory) sync_folders(storage, join_path(folder, info.name));
   }
   storage.sync_directory(folder);
+}
+
+// Where the output belongs that lies in a staging folder under this name; empty: it was not moved aside.
+std::string place_of_moved(const std::string& folder, const std::string& name) {
+  if (!name.starts_with(kOldPrefix)) return {};
+  const std::string final_name = name.substr(kOldPrefix.size());
+  return staging_name(final_name) == base_name(folder) ? join_path(parent_path(folder), final_name) : "";
+}
+
+// Puts the output back that was moved aside and whose place nothing took, then empties the staging folder of
+// all but the lock and, with `keeps_data`, data and journal. Returns the place of what was put back; empty:
+// nothing was.
+std::string settle_staging(Storage& storage, const std::string& folder, bool keeps_data) {
+  std::vector<FileInfo> entries = storage.list(folder);
+  std::string put_back;
+  std::erase_if(entries, [&](const FileInfo& entry) {
+    const std::string place = place_of_moved(folder, entry.name);
+    if (place.empty() || storage.stat(place)) return false;
+    storage.rename(join_path(folder, entry.name), place);
+    put_back = place;
+    return true;
+  });
+  storage.sync_directory(parent_path(folder));
+  const bool has_removed = std::any_of(entries.begin(), entries.end(),
+                                       [](const FileInfo& entry) { return entry.name == kRemovedName; });
+  if (has_removed) storage.sync_directory(folder);
+  for (const FileInfo& entry : entries) {
+    const bool is_kept = keeps_data && (entry.name == kDataName || entry.name == kJournalName);
+    if (entry.name != kLockName && !is_kept) storage.remove_tree(join_path(folder, entry.name));
+  }
+  return put_back;
 }
 
 }  // namespace
@@ -58,10 +93,10 @@ struct StagedOutput::State {
   const bool overwrite;
   bool keeps_leftovers;
   const std::string parent = parent_path(final_path);
-  const std::string folder = staging_folder(final_path);
+  const std::string folder = join_path(parent, staging_name(base_name(final_path)));
   const std::string lock_path = join_path(folder, kLockName);
   const std::string data_path = join_path(folder, kDataName);
-  const std::string old_path = join_path(folder, kOldName);
+  const std::string old_path = join_path(folder, std::string(kOldPrefix) + base_name(final_path));
   const std::string journal_path = join_path(folder, kJournalName);
   std::unique_ptr<FileLock> lock = nullptr;
 
@@ -73,6 +108,7 @@ struct StagedOutput::State {
   void finish();
   std::optional<FileInfo> check_final_name() const;
   void publish();
+  std::optional<std::string> take_away() const;
 };
 
 void StagedOutput::State::take_lock() {
@@ -98,17 +134,7 @@ bool StagedOutput::State::has_leftovers() const {
   return kind == Kind::kDirectory ? data->is_directory : data->is_regular;
 }
 
-// Puts the old output back where it was moved aside and nothing took its place, then empties the staging
-// folder of all but what is kept.
-void StagedOutput::State::settle() {
-  if (storage->stat(old_path) && !storage->stat(final_path)) storage->rename(old_path, final_path);
-  storage->sync_directory(parent);
-  const bool keeps = keeps_leftovers && has_leftovers();
-  for (const FileInfo& info : storage->list(folder)) {
-    if (info.name == kLockName || (keeps && (info.name == kDataName || info.name == kJournalName))) continue;
-    storage->remove_tree(join_path(folder, info.name));
-  }
-}
+void StagedOutput::State::settle() { settle_staging(*storage, folder, keeps_leftovers && has_leftovers()); }
 
 void StagedOutput::State::prepare() const {
   if (kind == Kind::kDirectory) storage->make_directory(data_path);
@@ -175,21 +201,39 @@ void StagedOutput::State::publish() {
   storage->sync_directory(parent);
 }
 
-void StagedOutput::remove(const std::shared_ptr<Storage>& storage, const std::string& final_path) {
+// Returns the stranger for whose sake the output stays.
+std::optional<std::string> StagedOutput::State::take_away() const {
+  const std::optional<FileInfo> there = storage->stat(final_path);
+  if (!there) return std::nullopt;
+  storage->rename(final_path, old_path);
+  std::optional<std::string> stranger;
+  if (there->is_directory) stranger = find_stranger(*storage, old_path);
+  if (stranger) {
+    storage->rename(old_path, final_path);
+    return stranger;
+  }
+  storage->rename(old_path, join_path(folder, kRemovedName));
+  return std::nullopt;
+}
+
+std::optional<std::string> StagedOutput::remove(const std::shared_ptr<Storage>& storage,
+                                                const std::string& final_path) {
   State state{storage, final_path, Kind::kDirectory, true, false};
   state.take_lock();
+  std::optional<std::string> stranger;
   try {
     state.settle();
-    if (storage->stat(final_path)) storage->rename(final_path, join_path(state.folder, kRemovedName));
+    stranger = state.take_away();
   } catch (const Error&) {
     state.finish();
     throw;
   }
   state.finish();
+  return stranger;
 }
 
-int remove_stale_staging(const std::shared_ptr<Storage>& storage, const std::string& folder) {
-  int removed = 0;
+StaleStaging settle_stale_staging(const std::shared_ptr<Storage>& storage, const std::string& folder) {
+  StaleStaging done;
   for (const FileInfo& entry : storage->list(folder)) {
     const std::string path = join_path(folder, entry.name);
     if (!entry.is_directory || !entry.name.starts_with(kStagingPrefix)) continue;
@@ -200,14 +244,13 @@ int remove_stale_staging(const std::shared_ptr<Storage>& storage, const std::str
     } catch (const StorageError& error) {
       if (error.code() != ErrorCode::kNotFound) throw;  // its holder has just finished
     }
-    if (lock == nullptr || storage->stat(join_path(path, kOldName))) continue;
-    for (const FileInfo& inner : storage->list(path)) {
-      if (inner.name != kLockName) storage->remove_tree(join_path(path, inner.name));
-    }
+    if (lock == nullptr) continue;
+    const std::string put_back = settle_staging(*storage, path, false);
+    if (!put_back.empty()) done.put_back.push_back(put_back);
     storage->remove_file(lock_path);
-    removed += storage->remove_directory(path) ? 1 : 0;
+    done.num_removed += storage->remove_directory(path) ? 1 : 0;
   }
-  return removed;
+  return done;
 }
 
 StagedOutput::StagedOutput(std::shared_ptr<Storage> storage, std::string final_path, Kind kind,

@@ -1,6 +1,6 @@
 // Rehearses the death of a save: cut at every mutating call, what survives of the disk in every mode; and
-// failure of every call. What is at the final name is the old output or the new one, and the next save finds
-// or makes everything right.
+// failure of every call. What is at the final name is the old output or the new one, and the next save, or a
+// look at the folder, makes everything right. The same of a removal.
 #include <gtest/gtest.h>
 
 #include "milepost/storage/faulty.h"
@@ -114,8 +114,19 @@ class StagingCrash : public testing::TestWithParam<Scenario> {
     for (const FileInfo& info : storage->list("/parent")) ASSERT_EQ(info.name, "out") << "debris";
   }
 
+  // Who knows the folder alone puts it right as well.
+  void check_settled(const std::shared_ptr<Storage>& storage) const {
+    const FolderContent found = state_of(*storage);
+    settle_stale_staging(storage, "/parent");
+    const FolderContent settled = state_of(*storage);
+    ASSERT_TRUE(found ? settled == found : is_whole(settled));
+    for (const FileInfo& info : storage->list("/parent")) ASSERT_EQ(info.name, "out") << "debris";
+  }
+
   // Besides, a save then works.
-  void check_recovery(const std::shared_ptr<Storage>& storage) const {
+  void check_recovery(const std::shared_ptr<SimulatedDisk>& storage) const {
+    check_settled(storage->after_power_cut(Survival::kKeepAll, 0));
+    if (HasFatalFailure()) return;
     check_whole(storage);
     if (HasFatalFailure()) return;
     save(storage, GetParam());
@@ -232,6 +243,100 @@ TEST_P(StagingCrash, FailureOfAnyCallIsReportedAndLeavesTheOldOutputOrTheNewOne)
                           });
         if (HasFatalFailure()) return;
       }
+    }
+  }
+}
+
+// A removal that ends after some call: the output is whole or gone, and it is not gone where it must stay.
+class RemovalCrash : public testing::TestWithParam<bool> {
+ protected:
+  // The output, with a pin where one is wanted.
+  std::shared_ptr<SimulatedDisk> disk_with_output() const {
+    const auto disk = prepared_disk({"", Kind::kDirectory, true});
+    if (!GetParam()) return disk;
+    disk->make_directory(join_path(kFinal, "milepost.pin"));
+    disk->sync_directory(std::string(kFinal));
+    return disk;
+  }
+
+  // With the fault, if it is met.
+  static void remove(const std::shared_ptr<Storage>& disk, const Fault& fault) {
+    try {
+      StagedOutput::remove(faulty_storage(disk, {fault}), std::string(kFinal));
+    } catch (const PowerCut&) {
+    } catch (const StorageError& error) {
+      EXPECT_EQ(error.error_number(), fault.error_number);
+    }
+  }
+
+  // What is left of the disk in each mode.
+  void check(const SimulatedDisk& disk) const {
+    const FolderContent whole = read_content(*disk_with_output(), std::string(kFinal));
+    const auto survivor = [&](Survival survival, uint64_t seed) {
+      const auto storage = disk.after_power_cut(survival, seed);
+      const FolderContent found = read_content(*storage, std::string(kFinal));
+      ASSERT_TRUE(found == whole || !found);
+      settle_stale_staging(storage, "/parent");
+      const FolderContent settled = read_content(*storage, std::string(kFinal));
+      ASSERT_TRUE(settled == whole || (!settled && !GetParam()));
+      for (const FileInfo& info : storage->list("/parent")) ASSERT_EQ(info.name, "out") << "debris";
+    };
+    survivor(Survival::kDropUnsynced, 0);
+    survivor(Survival::kKeepAll, 0);
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) survivor(Survival::kRandom, seed);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, RemovalCrash, testing::Bool(), [](const auto& instance) {
+  return instance.param ? std::string("pinned") : std::string("plain");
+});
+
+TEST_P(RemovalCrash, ACutAfterAnyCallLeavesItWholeOrGone) {
+  const auto whole = faulty_storage(disk_with_output(), {});
+  StagedOutput::remove(whole, std::string(kFinal));
+  ASSERT_GT(whole->calls("any"), 5);
+  for (int64_t call = 1; call <= whole->calls("any"); ++call) {
+    SCOPED_TRACE("cut at call " + std::to_string(call));
+    const auto disk = disk_with_output();
+    remove(disk, {"any", call, 0});
+    check(*disk);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// The process dies, another one clears the folder, and during that the power fails.
+TEST_P(RemovalCrash, ACutWhileItsDebrisIsClearedDoesNoMoreHarm) {
+  const auto whole = faulty_storage(disk_with_output(), {});
+  StagedOutput::remove(whole, std::string(kFinal));
+  for (int64_t death = 1; death <= whole->calls("any"); ++death) {
+    for (int64_t cut = 1;; ++cut) {
+      SCOPED_TRACE("death at call " + std::to_string(death) + ", cut at call " + std::to_string(cut));
+      const auto disk = disk_with_output();
+      remove(disk, {"any", death, 0});
+      const auto faulty = faulty_storage(disk, {{"any", cut, 0}});
+      bool is_cut = false;
+      try {
+        settle_stale_staging(faulty, "/parent");
+      } catch (const PowerCut&) {
+        is_cut = true;
+      }
+      check(*disk);
+      if (HasFatalFailure()) return;
+      if (!is_cut) break;
+    }
+  }
+}
+
+TEST_P(RemovalCrash, FailureOfAnyCallLeavesItWholeOrGone) {
+  for (const std::string op : {"list", "stat", "mkdir", "rename", "remove", "syncdir", "lock"}) {
+    const auto whole = faulty_storage(disk_with_output(), {});
+    StagedOutput::remove(whole, std::string(kFinal));
+    for (int64_t call = 1; call <= whole->calls(op); ++call) {
+      SCOPED_TRACE(op + " number " + std::to_string(call));
+      const auto disk = disk_with_output();
+      remove(disk, {op, call, EIO});
+      check(*disk);
+      if (HasFatalFailure()) return;
     }
   }
 }

@@ -310,7 +310,7 @@ TEST_F(Staging, RemovesTheDebrisOfADeadProcess) {
 TEST_F(Staging, MovesTheOldOutputBackThatADeadProcessHadMovedAside) {
   const std::string debris = staging_folder_of("/out");
   make_folder(*storage_, debris, {{"lock", ""}, {"data/", ""}, {"data/half", "half"}});
-  make_folder(*storage_, join_path(debris, "old"), kOld);
+  make_folder(*storage_, join_path(debris, "old-out"), kOld);
   EXPECT_EQ(error_of([&] { StagedOutput(storage_, "/out", Kind::kDirectory, false); }).code(),
             ErrorCode::kExists);
   EXPECT_EQ(all(*storage_), below("out", kOld));
@@ -319,7 +319,7 @@ TEST_F(Staging, MovesTheOldOutputBackThatADeadProcessHadMovedAside) {
 TEST_F(Staging, RemovesTheOldOutputWhereTheNewOneHadTakenItsPlace) {
   const std::string debris = staging_folder_of("/out");
   make_folder(*storage_, debris, {{"lock", ""}});
-  make_folder(*storage_, join_path(debris, "old"), kOld);
+  make_folder(*storage_, join_path(debris, "old-out"), kOld);
   make_folder(*storage_, "/out", kNew);
   { StagedOutput output(storage_, "/out", Kind::kDirectory, true); }
   EXPECT_EQ(all(*storage_), below("out", kNew));
@@ -477,22 +477,54 @@ TEST(StagingOnPosix, ProcessesKilledAtAnyMomentLeaveAWholeOutput) {
             below("out", {{"a.distcp", "99.0"}, {"b.distcp", "99.0"}}));
 }
 
-TEST(StagedOutput, RemovesAnOutputAndWhatARemovalLeft) {
-  const auto storage = memory_storage();
-  make_folder(*storage, "/step-1", kOld);
-  StagedOutput::remove(storage, "/step-1");
-  EXPECT_EQ(all(*storage), Content{});
-  StagedOutput::remove(storage, "/step-1");
-  EXPECT_EQ(all(*storage), Content{});
+class Removal : public Staging {
+ protected:
+  std::optional<std::string> remove() { return StagedOutput::remove(storage_, "/step-1"); }
+};
 
-  make_folder(*storage, "/.milepost-staging-0123", {{"removed/", ""}, {"removed/.metadata", "x"}});
-  make_folder(*storage, "/.milepost-staging-4567", {{"data/", ""}, {"data/__0_0.distcp", "x"}});
-  make_folder(*storage, "/.milepost-staging-89ab", {{"old/", ""}, {"old/.metadata", "x"}});
-  const StagedOutput alive(storage, "/step-2", Kind::kDirectory, false);
-  EXPECT_EQ(remove_stale_staging(storage, "/"), 2);
-  EXPECT_FALSE(storage->stat("/.milepost-staging-0123"));
-  EXPECT_TRUE(storage->stat("/.milepost-staging-89ab/old/.metadata"));
-  EXPECT_TRUE(storage->stat(alive.path()));
+TEST_F(Removal, LeavesNothing) {
+  make_folder(*storage_, "/step-1", kOld);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(remove(), std::nullopt);
+    EXPECT_EQ(all(*storage_), Content{});
+  }
+}
+
+TEST_F(Removal, IsRefusedWhereAStrangerIsInTheFolder) {
+  make_folder(*storage_, "/step-1", kOld);
+  storage_->make_directory("/step-1/mine");
+  const Content before = all(*storage_);
+  EXPECT_EQ(remove(), "mine");
+  EXPECT_EQ(all(*storage_), before);
+}
+
+TEST_F(Removal, OfWhatCannotBeLookedAtPutsItBack) {
+  make_folder(*storage_, "/step-1", kOld);
+  // Of two lists the first is of the staging folder.
+  const auto faulty = faulty_storage(storage_, parse_faults("fail=list:2:EIO"));
+  EXPECT_EQ(error_of([&] { StagedOutput::remove(faulty, "/step-1"); }).error_number(), EIO);
+  EXPECT_EQ(all(*storage_), below("step-1", kOld));
+}
+
+TEST_F(Staging, OfDeadProcessesIsPutRightWhateverTheName) {
+  make_folder(*storage_, "/.milepost-staging-0123", {{"removed/", ""}, {"removed/.metadata", "x"}});
+  make_folder(*storage_, "/.milepost-staging-4567", {{"data/", ""}, {"data/__0_0.distcp", "x"}});
+  const std::pair<const char*, const char*> moved[] = {
+      {"/step-3", "old-step-3"}, {"/step-4", "old-step-4"}, {"/step-5", "old-step-6"}};
+  for (const auto& [final_path, name] : moved) {
+    const std::string folder = staging_folder_of(final_path);
+    make_folder(*storage_, folder, {{"lock", ""}, {"data/", ""}});
+    make_folder(*storage_, join_path(folder, name), kOld);
+  }
+  make_folder(*storage_, "/step-4", kNew);  // took the place of the old one; the last was never here
+  const StagedOutput alive(storage_, "/step-2", Kind::kDirectory, false);
+  const StaleStaging done = settle_stale_staging(storage_, "/");
+  EXPECT_EQ(done.num_removed, 5);
+  EXPECT_EQ(done.put_back, std::vector<std::string>{"/step-3"});
+  Content expected = below("step-3", kOld);
+  expected.merge(below("step-4", kNew));
+  expected.merge(below(base_name(parent_path(alive.path())), {{"lock", ""}, {"data/", ""}}));
+  EXPECT_EQ(all(*storage_), expected);
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "train/state/find_start.h"
-
 #include <fmt/format.h>
 
 #include "milepost/base/error.h"
@@ -8,6 +6,7 @@
 #include "milepost/manager/fit.h"
 #include "milepost/manager/integrity.h"
 #include "milepost/storage/staging.h"
+#include "train/state/find_start.h"
 #include "train/state/stopwatch.h"
 
 namespace milepost::train {
@@ -22,11 +21,12 @@ class Finder {
       : config_(config), job_(job), parts_(parts), step_(step), ranks_(ranks), log_(log) {}
 
   Start find() {
-    manager::Survey found;
+    // First: a step may come back to its place.
     ranks_.all([&] {
-      found = look();
-      if (ranks_.is_first() && found.folder_exists && !options_.load_only) remove_debris();
+      if (ranks_.is_first() && !options_.load_only) settle_debris();
     });
+    manager::Survey found;
+    ranks_.all([&] { found = look(); });
     for (;;) {
       const Start start = choose(found);
       if (start.source == Start::Source::kFresh || !options_.extensions.verify_hash_manifest) {
@@ -67,12 +67,17 @@ class Finder {
     return found;
   }
 
-  // Of saves that a kill interrupted. A failure costs nothing but room.
-  void remove_debris() const {
+  // Of saves that a kill interrupted. A failure costs room, or a step that is passed over.
+  void settle_debris() const {
     try {
-      const int count = remove_stale_staging(folder_.storage, folder_.path);
-      if (count > 0) {
-        say(false, fmt::format("Removed what {} interrupted saves left in {}", count, folder_.path));
+      if (!folder_.storage->stat(folder_.path)) return;
+      const StaleStaging done = settle_stale_staging(folder_.storage, folder_.path);
+      for (const std::string& path : done.put_back) {
+        say(false, fmt::format("{} is back at its place, which an interrupted save had moved it from", path));
+      }
+      if (done.num_removed > 0) {
+        say(false,
+            fmt::format("Removed what {} interrupted saves left in {}", done.num_removed, folder_.path));
       }
     } catch (const Error& error) {
       say(true, fmt::format("What interrupted saves left in {} could not be removed: {}", folder_.path,

@@ -2,22 +2,23 @@
 //
 // 1. A folder `.milepost-staging-<hash of the final name>` is made beside the final name (never containing
 //    "step-", which trainers search for), and `lock` in it is locked. If a live process holds the lock:
-//    StorageError kLocked. What a dead one left is put right: an old output that had been moved aside goes
-//    back (see 3), all else is removed, unless it is to be continued: then `data` stays if a `journal` says
-//    which parts of it are written.
+//    StorageError kLocked. What a dead one left is put right: an output that had been moved aside goes back
+//    (see 3), all else is removed, unless it is to be continued: then `data` stays if a `journal` says which
+//    parts of it are written.
 // 2. The output is written at `path()`, which is `data` in the staging folder. Who wants to be able to go on
 //    after an interruption writes a journal beside it.
 // 3. commit() removes the journal, syncs the output's folders, then renames it to the final name. Over an
-// existing output the two
-//    names are exchanged, and the old one, now in staging, is removed afterwards; a file over a file is a
-//    plain rename. Where the file system has no exchange: the old one is moved to `old` in staging, the new
-//    one renamed, the old one removed. Between these two renames neither is at the final name; the next
-//    StagedOutput there moves it back. The parent folder is synced before anything old is removed.
+//    existing output the two names are exchanged, and the old one, now in staging, is removed afterwards; a
+//    file over a file is a plain rename. Where the file system has no exchange: the old one is moved to
+//    `old-<final name>` in staging, the new one renamed, the old one removed. Between these two renames
+//    neither is at the final name; the next StagedOutput there, or settle_stale_staging(), moves it back. The
+//    parent folder is synced before anything old is removed.
 // 4. A kill at any point leaves the old state or the new one, and debris that the next StagedOutput at the
-//    same final name removes.
+//    same final name, or settle_stale_staging(), removes.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -69,19 +70,26 @@ class StagedOutput {
   // the next run tries again. Durability: after return the output survives a power cut.
   void commit();
 
-  // Removes an output so that a kill at any point leaves it whole or gone, and debris that the next
-  // StagedOutput at this name, or remove_stale_staging(), removes. Absent: no error. Throws StorageError,
-  // kLocked when another process writes there.
-  static void remove(const std::shared_ptr<Storage>& storage, const std::string& final_path);
+  // Removes a folder so that a kill at any point leaves it whole or gone, and what settle_stale_staging()
+  // puts right. As with `overwrite`, one that holds anything but files that a checkpoint has stays: returns
+  // the first stranger. That is looked for once the folder is out of its place, so that no stranger comes too
+  // late: who puts one in finds it kept, or no folder. Absent: no error.
+  //
+  // Throws StorageError, kLocked when another process writes there. Holds the lock until all is removed.
+  static std::optional<std::string> remove(const std::shared_ptr<Storage>& storage,
+                                           const std::string& final_path);
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// Removes the staging folders in `folder` that dead processes left, whatever their final names; returns how
-// many. Those that live processes hold stay; so do those that hold an output moved aside (see 3), which only
-// the next StagedOutput at its name can put back. Throws StorageError.
-int remove_stale_staging(const std::shared_ptr<Storage>& storage, const std::string& folder);
+struct StaleStaging {
+  int num_removed = 0;                // staging folders
+  std::vector<std::string> put_back;  // outputs that had been moved aside (see 3), by their final paths
+};
+// Puts right what dead processes left in the staging folders in `folder`, whatever their final names: before
+// anything is looked for there. Those that live processes hold stay. Throws StorageError.
+StaleStaging settle_stale_staging(const std::shared_ptr<Storage>& storage, const std::string& folder);
 
 }  // namespace milepost
