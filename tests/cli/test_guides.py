@@ -2,17 +2,19 @@
 
 The launcher is scripts/run_train.sh, in a folder where set-up and build do nothing. Most rows run the program with a tiny model.
 """
+import json
 import re
 import shutil
 import subprocess
 import sys
 
 import pytest
-from cli.ranks import configuration, run_ranks
-from cli.training import DONE, FAILED, PROGRAM, ROOT, TITAN, TITAN_RUN, USAGE, environment, records, run, tiny_llama_run, train
-from tool import make_program, milepost
+from cli.ranks import configuration, run_ranks, start
+from cli.training import DONE, FAILED, PROGRAM, ROOT, TITAN, TITAN_RUN, USAGE, environment, records, run, train
+from tool import contents, make_program, milepost, program
 
 CPU = ("--training.local-batch-size", 1, "--training.seq-len", 64)
+STILL = ("--optimizer.param-groups.0.optimizer-kwargs.lr", 0)
 ENABLED = ("--checkpoint.enable", "--checkpoint.folder", "checkpoint", "--checkpoint.interval", 2)
 DEGREES = ("data-parallel-replicate", "data-parallel-shard", "tensor-parallel", "pipeline-parallel", "context-parallel", "expert-parallel")
 
@@ -38,6 +40,12 @@ def launch(tmp_path_factory):
 
 def files_of(step):
     return sorted(path.name for path in step.iterdir())
+
+
+def weights(step):
+    """{name: SHA-256}, without the experts' biases, which move at every step."""
+    return {name: tensor["sha256"] for name, tensor in contents(step)[0].items()
+            if not name.startswith("optimizer.") and not name.endswith("expert_bias_E")}
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +78,11 @@ def test_checkpoints_1_to_3_save_resume_and_a_named_step(launch, tmp_path):
 
 
 def test_checkpoints_4_only_the_weights(trained, tmp_path):
-    start_from(trained, tmp_path)
-    assert sorted(records(tmp_path)) == [1]
+    """A step at a rate of 0 keeps them; all else begins anew."""
+    start_from(trained, tmp_path, *STILL)
+    step, values = tmp_path / "checkpoint/step-1", contents(tmp_path / "checkpoint/step-1")[1]
+    assert sorted(records(tmp_path)) == [1] and weights(step) == weights(trained / "checkpoint/step-2")
+    assert values["lr_scheduler.last_epoch"] == values["train_state.step"] == 1
 
 
 def test_checkpoints_5_the_full_state(trained, tmp_path):
@@ -81,43 +92,63 @@ def test_checkpoints_5_the_full_state(trained, tmp_path):
 
 
 def test_checkpoints_6_parts_are_left_out(trained, tmp_path):
-    parts = ("--checkpoint.exclude-from-loading", "optimizer,lr_scheduler,dataloader")
-    start_from(trained, tmp_path / "weights", *parts)
-    start_from(trained, tmp_path / "all", "--checkpoint.no-initial-load-model-only", *parts, steps=3)
+    """Of the model alone nothing can be left out, and no name is wrong."""
+    parts = "optimizer,lr_scheduler,dataloader"
+    start_from(trained, tmp_path / "weights", "--checkpoint.exclude-from-loading", parts + ",nothing")
+    start_from(trained, tmp_path / "all", "--checkpoint.no-initial-load-model-only", "--checkpoint.exclude-from-loading", parts + ",ema_optimizer",
+               steps=3)
     got, whole = records(tmp_path / "all"), records(trained)
     assert sorted(got) == [3] and got[3]["loss"] != whole[3]["loss"] and got[3]["lr/AdamW"] == whole[1]["lr/AdamW"]
 
 
+def first_loss(folder, *flags):
+    log = train(folder, *flags, "--training.steps", 1)
+    return records(folder)[1]["loss"], log
+
+
 def test_checkpoints_7_hugging_faces_weights(tmp_path):
-    log = train(tmp_path / "named", "--checkpoint.initial-load-in-hf", "--checkpoint.initial-load-path", TITAN / "hf_last_one_rank", "--training.steps", 1)
+    """In a folder that is named, with one file or with two as TorchTitan left it, and among the assets."""
+    in_hf, path = ("--checkpoint.initial-load-in-hf",), "--checkpoint.initial-load-path"
+    named, log = first_loss(tmp_path / "named", *in_hf, path, TITAN / "hf_last_one_rank")
     assert str(TITAN / "hf_last_one_rank") in log
     shutil.copytree(TITAN / "hf_last_one_rank", tmp_path / "assets")
     shutil.copytree(TITAN / "tokenizer", tmp_path / "assets", dirs_exist_ok=True)
-    train(tmp_path / "assumed", "--checkpoint.initial-load-in-hf", "--hf-assets-path", tmp_path / "assets", "--training.steps", 1)
-    assert records(tmp_path / "named")[1]["loss"] == records(tmp_path / "assumed")[1]["loss"]
+    assumed, _ = first_loss(tmp_path / "assumed", *in_hf, "--hf-assets-path", tmp_path / "assets")
+    assert named == assumed != first_loss(tmp_path / "none")[0]
+    two_files, _ = first_loss(tmp_path / "two", *in_hf, path, TITAN / "hf_last_fsdp2_indexed")
+    assert two_files == first_loss(tmp_path / "dcp", path, TITAN / "fsdp2/step-10")[0] != named
+    milepost("diff", TITAN / "hf_last_fsdp2_indexed", TITAN / "hf_last_fsdp2_indexed/sharded")  # each rank's files, which lie beside them
 
 
 def test_checkpoints_8_quantised_weights(tmp_path):
     milepost("export", TITAN / "one_rank/step-10", tmp_path / "fp8", "--config", TITAN / "config.json", "--fp8")
-    flags = ("--checkpoint.initial-load-in-hf", "--training.steps", 1)
-    train(tmp_path / "exact", *flags, "--checkpoint.initial-load-path", TITAN / "hf_last_one_rank")
-    train(tmp_path / "rounded", *flags, "--checkpoint.initial-load-path", tmp_path / "fp8", "--checkpoint.initial-load-in-hf-quantized")
-    assert records(tmp_path / "rounded")[1]["loss"] == pytest.approx(records(tmp_path / "exact")[1]["loss"], abs=0.05)
+    in_hf = ("--checkpoint.initial-load-in-hf", "--checkpoint.initial-load-path")
+    exact, _ = first_loss(tmp_path / "exact", *in_hf, TITAN / "hf_last_one_rank")
+    rounded, _ = first_loss(tmp_path / "rounded", *in_hf, tmp_path / "fp8", "--checkpoint.initial-load-in-hf-quantized")
+    assert rounded == pytest.approx(exact, abs=0.05) and rounded != exact
+    assert "add --checkpoint.initial-load-in-hf-quantized" in train(tmp_path / "refused", *in_hf, tmp_path / "fp8", status=FAILED)
 
 
 def test_checkpoints_9_a_last_save_in_hugging_faces_form(tmp_path):
-    train(tmp_path, "--checkpoint.last-save-model-only", "--checkpoint.last-save-in-hf", "--checkpoint.export-dtype", "bfloat16", "--training.steps", 2)
-    assert list((tmp_path / "checkpoint/step-2").glob("*.safetensors"))
-    tensors = milepost("inspect", tmp_path / "checkpoint/step-2", "--json").json["tensors"]
+    """tests/interop has transformers load such a folder."""
+    log = train(tmp_path, "--checkpoint.last-save-model-only", "--checkpoint.last-save-in-hf", "--checkpoint.export-dtype", "bfloat16",
+                "--training.steps", 2)
+    assert "Saving a model only checkpoint in torch.bfloat16 at last step, step 2." in log
+    step = tmp_path / "checkpoint/step-2"
+    assert files_of(step) == ["config.json", "model.safetensors", "model.safetensors.index.json"]
+    tensors = milepost("inspect", step, "--json").json["tensors"]
     assert {tensor["dtype"] for tensor in tensors} == {"bfloat16"}
 
 
 def test_checkpoints_10_a_seed_for_jobs_of_other_sizes(tmp_path):
     source = configuration(tmp_path, "deepseek_v3")
     degrees = [word for name in DEGREES for word in (f"--parallelism.{name}-degree", 1)]
-    log = run(*source, "--dump-folder", tmp_path, "--checkpoint.enable", "--checkpoint.create-seed-checkpoint", *degrees)[1]
+    log = run(*source, "--dump-folder", tmp_path, "--checkpoint.enable", "--checkpoint.create-seed-checkpoint", *degrees,
+              "--checkpoint.last-save-model-only")[1]
     seed = tmp_path / "checkpoint/step-0"
     assert "Created seed checkpoint" in log and [path.name for path in seed.parent.iterdir()] == ["step-0"]
+    assert "Saving a model only checkpoint in torch.float32 at last step, step 0." in log
+    assert not any(name.startswith("optimizer.") for name in contents(seed)[0])
     flags = ("--checkpoint.enable", "--checkpoint.initial-load-path", seed, "--debug.seed", 77, "--training.steps", 2)
     hsdp = ("--parallelism.data-parallel-replicate-degree", 2, "--parallelism.data-parallel-shard-degree", 2)
     for name, world, more in (("alone", 1, ()), ("fsdp", 2, ()), ("hsdp", 4, hsdp)):
@@ -129,17 +160,17 @@ def test_checkpoints_10_a_seed_for_jobs_of_other_sizes(tmp_path):
     assert "ValueError" in refused
 
 
-@pytest.mark.parametrize("flags, status, words", [
-    (("--checkpoint.initial-load-path", "outputs/step-1"), USAGE, "outputs/step-1"),  # 11
-    (("--checkpoint.enable", "false"), USAGE, "false"),  # 12
-    (("--checkpoint.keep-latest-k", 1), USAGE, "at least 2 checkpoint replicas"),  # 14
-    (("--checkpoint.initial-load-in-hf-quantized",), USAGE, "requires initial_load_in_hf and initial_load_path"),
-    (("--checkpoint.last-save-in-hf", "--checkpoint.no-last-save-model-only"), USAGE, "last_save_in_hf requires last_save_model_only"),
-    (("--ema-weights.enable", "--ema-weights.decay", "-0.5"), USAGE, "decay"),  # 16
+@pytest.mark.parametrize("flags, title, words", [
+    (("--checkpoint.initial-load-path", "outputs/step-1"), "Value error", "must be an absolute path or a remote URI (e.g. gs://...): outputs/step-1"),  # 11
+    (("--checkpoint.enable", "false"), "Unrecognized options", "false"),  # 12
+    (("--checkpoint.keep-latest-k", 1), "Value error", "at least 2 checkpoint replicas"),  # 14
+    (("--checkpoint.initial-load-in-hf-quantized",), "Value error", "requires initial_load_in_hf and initial_load_path"),
+    (("--checkpoint.last-save-in-hf", "--checkpoint.no-last-save-model-only"), "Value error", "last_save_in_hf requires last_save_model_only"),
+    (("--ema-weights.enable", "--ema-weights.decay", "-0.5"), "Value error", "decay"),  # 16
 ])
-def test_checkpoints_11_to_16_what_cannot_stand_is_refused(tmp_path, flags, status, words):
-    log = re.sub(r"[\s│]+", " ", train(tmp_path, *flags, status=status))  # out of its box
-    assert words in log and not list(tmp_path.iterdir())
+def test_checkpoints_11_to_16_what_cannot_stand_is_refused(tmp_path, flags, title, words):
+    log = re.sub(r"[\s│]+", " ", train(tmp_path, *flags, status=USAGE))  # out of its box
+    assert log.startswith(f"╭─ {title} ─") and words in log and not list(tmp_path.iterdir())
 
 
 def test_checkpoints_12_off(trained, tmp_path):
@@ -154,11 +185,14 @@ def test_checkpoints_13_the_own_folder_wins(trained, tmp_path):
     assert f"Loading the checkpoint from {tmp_path}/checkpoint/step-4." in log and f"{TITAN}/one_rank/step-5 is ignored" in log
 
 
+MANIFEST, PENDING = "_checkpoint_hash_manifest.json", "_checkpoint_hash_manifest.pending"
+
+
 def test_checkpoints_15_manifests(tmp_path):
     flags = (*ENABLED, "--checkpoint.extensions.verify-hash-manifest")
     train(tmp_path, *flags, "--training.steps", 4)
-    step, manifest = tmp_path / "checkpoint/step-4", "_checkpoint_hash_manifest.json"
-    assert manifest in files_of(step) and "_checkpoint_hash_manifest.pending" not in files_of(step)
+    step = tmp_path / "checkpoint/step-4"
+    assert MANIFEST in files_of(step) and PENDING not in files_of(step)
     assert "Checkpoint hash manifest verified for" in train(tmp_path, *flags, "--training.steps", 5)
     newest = tmp_path / "checkpoint/step-5"
     data = next(newest.glob("*.distcp"))
@@ -168,8 +202,26 @@ def test_checkpoints_15_manifests(tmp_path):
         file.seek(-1, 1)
         file.write(bytes([byte ^ 1]))
     assert "CheckpointManifestError" in train(tmp_path, *flags, "--training.steps", 6, status=FAILED)
-    (newest / manifest).unlink()
+    (newest / MANIFEST).unlink()
     train(tmp_path, *flags, "--training.steps", 6)
+    next((tmp_path / "checkpoint/step-6").glob("*.distcp")).unlink()  # what lacks files is passed over before any hashing
+    log = train(tmp_path, *flags, "--training.steps", 6)
+    assert "step-6 is not resumed from: it is not complete" in log and f"Loading the checkpoint from {newest}." in log
+
+
+def test_checkpoints_15_the_marker_is_there_while_files_are_written(tmp_path):
+    """Seen by the calls that make, remove and rename files of a save."""
+    trace = ["strace", "-f", "-qq", "-s", "1000", "-o", tmp_path / "trace", "-e", "trace=open,openat,unlink,unlinkat,rename,renameat,renameat2"]
+    flags = ("--checkpoint.enable", "--checkpoint.extensions.verify-hash-manifest", "--training.steps", 1)
+    job = start(tmp_path, 1, *TITAN_RUN, "--dump-folder", tmp_path, *flags, wrap={0: trace})
+    assert job.wait() == [DONE], job.logs
+    calls = (tmp_path / "trace").read_text().splitlines()
+
+    def first(call, *words):
+        return next(i for i, line in enumerate(calls) if re.search(rf" {call}\w*\(", line) and all(word in line for word in words))
+    order = [first("open", PENDING, "O_CREAT"), first("open", "__0_0.distcp", "O_CREAT"), first("open", MANIFEST, "O_CREAT"),
+             first("unlink", PENDING), first("rename", "checkpoint/step-1")]
+    assert order == sorted(order)
 
 
 def test_checkpoints_16_averages(tmp_path):
@@ -187,39 +239,59 @@ def test_checkpoints_16_averages(tmp_path):
 # --- saving, resuming, converting
 
 
+def toml(value):
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml(entry)}" for key, entry in value.items()) + "}"
+    return "[" + ", ".join(map(toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
+
+
 @pytest.mark.parametrize("mode", ["disabled", "async", "async_with_pinned_mem"])
 def test_resuming_1_2_and_6_the_curve_goes_on(tmp_path, mode):
-    """Each rank's files and one of metadata; a TOML file that asks for a mode; two ranks that go on to the bit."""
+    """A TOML file that asks for a mode; each rank's files and one of metadata; two ranks that go on to the bit."""
     json_file, *rest = configuration(tmp_path, "llama3")[1:]
-    toml = tmp_path / "run.toml"
-    toml.write_text(f'[checkpoint]\nenable = true\ninterval = 2\nasync_mode = "{mode}"\nlast_save_model_only = false\n')
-    source = ("--config-file", json_file, *rest)
-    shown = run("--module", "llama3", "--config", "llama3_debugmodel", "--config-file", toml, "--dump-folder", tmp_path / "shown", "--dry-run",
-                "--debug.print-config")[1]
-    assert f'"async_mode": "{mode}"' in shown and '"interval": 2' in shown
-    flags = ("--checkpoint.enable", "--checkpoint.interval", 2, "--checkpoint.async-mode", mode, "--training.steps", 4)
+    config = json.loads(json_file.read_text())
+    checkpoint = {"enable": True, "interval": 2, "async_mode": mode, "last_save_model_only": False}
+    file = tmp_path / "run.toml"
+    file.write_text("".join(f"{key} = {toml(value)}\n" for key, value in {**config, "checkpoint": checkpoint}.items()))
+    source = ("--config-file", file, *rest)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    run_ranks(whole, 2, *flags, source=source)
+    log = run_ranks(whole, 2, "--training.steps", 4, source=source)[0]
+    assert ("Staging the checkpoint." in log) == (mode != "disabled")
+    assert files_of(whole / "checkpoint") == ["step-2", "step-4"]
     assert files_of(whole / "checkpoint/step-2") == [".metadata", "__0_0.distcp", "__1_0.distcp"]
     shutil.copytree(whole / "checkpoint/step-2", parts / "checkpoint/step-2")
-    run_ranks(parts, 2, *flags, source=source)
+    run_ranks(parts, 2, "--training.steps", 4, source=source)
     a, b = records(whole), records(parts)
     assert sorted(b) == [3, 4] and all(b[step][key] == a[step][key] for step in b for key in ("loss", "grad_norm", "lr/AdamW", "ntokens_seen"))
     milepost("diff", whole / "checkpoint/step-4", parts / "checkpoint/step-4")
 
 
 def test_resuming_3_one_file_for_torch(trained, tmp_path):
+    """By torch's own function, of our checkpoint, and by the tool: both hold all of it."""
     torch = pytest.importorskip("torch")
-    milepost("convert", trained / "checkpoint/step-4", tmp_path / "file.pth", "--to", "torch")
-    state = torch.load(tmp_path / "file.pth", weights_only=False)
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+    step = trained / "checkpoint/step-4"
+    dcp_to_torch_save(step, tmp_path / "torch.pth")
+    milepost("convert", step, tmp_path / "tool.pth", "--to", "torch")
+    state = torch.load(tmp_path / "tool.pth", weights_only=False)
     assert {"optimizer", "lr_scheduler", "train_state", "dataloader"} < state.keys()
+    assert state["train_state"]["step"] == 4
+    for file in ("torch.pth", "tool.pth"):
+        milepost("diff", step, tmp_path / file)
+
+
+def convert(script, source, destination, *options):
+    command = [sys.executable, ROOT / "scripts" / script, "--ckpt_path", source, "--output_path", destination, "--tokenizer_path",
+               ROOT / "tests/assets/tokenizer", "--model_name", "llama3", "--flavor", "debugmodel", *options]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=100, env={**environment(), "MILEPOST": program()})
+    assert done.returncode == DONE, done.stdout + done.stderr
 
 
 def test_resuming_4_and_5_there_and_back(tmp_path):
-    source = tiny_llama_run(tmp_path)
-    train(tmp_path, "--checkpoint.last-save-model-only", "--training.steps", 1, source=source)
-    train(tmp_path / "like", "--checkpoint.last-save-model-only", "--checkpoint.last-save-in-hf", "--training.steps", 1, source=source)
-    config = ("--config", tmp_path / "like/checkpoint/step-1")
-    milepost("export", tmp_path / "checkpoint/step-1", tmp_path / "hf", *config)
-    milepost("import", tmp_path / "hf", tmp_path / "back", *config, "--dtype", "float32")
-    milepost("diff", tmp_path / "checkpoint/step-1", tmp_path / "back")
+    """The scripts, on what a registry entry has trained."""
+    run("--module", "llama3", "--config", "llama3_debugmodel", "--dump-folder", tmp_path, "--checkpoint.enable", "--training.steps", 1, *CPU)
+    step = tmp_path / "checkpoint/step-1"
+    convert("convert_to_hf.py", step, tmp_path / "hf")
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(files_of(tmp_path / "hf"))
+    convert("convert_from_hf.py", tmp_path / "hf", tmp_path / "back")
+    assert weights(step) == weights(tmp_path / "back") != {}
