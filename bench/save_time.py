@@ -47,20 +47,26 @@ def costs(seconds, pauses, saves, every):
     return {"step": [step], "lost": lost, "pause": pauses[1:], "save": saves[1:]}
 
 
-def milepost(args, folder, mode, steps):
-    """A run of its own."""
+def model_flags(folder, seq_len):
+    """Of a trainer of that model; a file of its configuration goes into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
     configuration = folder / "model.json"
     configuration.write_text(json.dumps({
         "module": "llama3", "config": "llama3_debugmodel",
         "model": {"name": "llama3", "flavor": "debugmodel", "vocab_size": VOCABULARY, "dim": SHAPE["dim"], "n_layers": SHAPE["layers"],
                   "n_heads": SHAPE["heads"], "n_kv_heads": SHAPE["heads"], "head_dim": SHAPE["dim"] // SHAPE["heads"], "hidden_dim": SHAPE["hidden"],
-                  "rope": {"theta": 10000.0, "max_seq_len": SEQ_LEN[steps], "scaling": "none"}},
-        "training": {"local_batch_size": 1, "seq_len": SEQ_LEN[steps], "mixed_precision_param": "float32"}, "metrics": {"log_freq": 1}}))
+                  "rope": {"theta": 10000.0, "max_seq_len": seq_len, "scaling": "none"}},
+        "training": {"local_batch_size": 1, "seq_len": seq_len, "mixed_precision_param": "float32"}, "metrics": {"log_freq": 1}}))
+    return "--config-file", configuration, "--hf-assets-path", ROOT / "tests/assets/tokenizer", "--dataloader.dataset", "c4_test"
+
+
+def milepost(args, folder, mode, steps):
+    """A run of its own."""
     dump = pathlib.Path(tempfile.mkdtemp(dir=folder))
     every = INTERVAL[steps]
-    command = [args.build / "train/milepost-train", "--config-file", configuration, "--hf-assets-path", ROOT / "tests/assets/tokenizer",
-               "--dataloader.dataset", "c4_test", "--training.steps", every * (SAVES + 2), "--dump-folder", dump, "--checkpoint.enable",
-               "--checkpoint.interval", every, "--checkpoint.async-mode", mode, "--checkpoint.keep-latest-k", 2, "activation-checkpoint:none"]
+    command = [args.build / "train/milepost-train", *model_flags(dump, SEQ_LEN[steps]), "--training.steps", every * (SAVES + 2), "--dump-folder", dump,
+               "--checkpoint.enable", "--checkpoint.interval", every, "--checkpoint.async-mode", mode, "--checkpoint.keep-latest-k", 2,
+               "activation-checkpoint:none"]
     done = subprocess.run([str(word) for word in command], env={**os.environ, "OMP_NUM_THREADS": str(THREADS), "MILEPOST_ROOT": str(ROOT)},
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:

@@ -148,6 +148,9 @@ def plan_job(args):
         "torch, 256 ranks x 1200 items": (torch_plan, False),
         "milepost, 1024 ranks x 3075 tensors (4.2 M items)": (ours("1024 ranks x 3075 tensors, rows or columns"), False),
     }, min(args.rounds, 3))
+    coordinator = last_json([str(args.build / "bench" / "plan_bench"), "--rounds", str(args.rounds), "--coordinator", args.folder])
+    print(f"\nAll that rank 0 does in a save by 1024 ranks beside its data, {coordinator['chunks']:,} chunks: {coordinator['seconds']:.2f} s "
+          f"(median {coordinator['median_s']:.2f})", flush=True)
 
 
 def sha256_job(args):
