@@ -5,6 +5,7 @@
 
 #include "data/token_file.h"
 #include "milepost/base/error.h"
+#include "milepost/storage/directories.h"
 
 namespace milepost::data {
 namespace {
@@ -12,12 +13,6 @@ namespace {
 constexpr size_t kMaxOpenFiles = 64;
 constexpr int64_t kMaxNarrowVocabulary = 65536;
 constexpr size_t kMaxWarnings = 10;
-
-void make_folders(Storage& storage, const std::string& path) {
-  if (path.empty() || storage.stat(path)) return;
-  make_folders(storage, parent_path(path));
-  storage.make_directory(path);
-}
 
 }  // namespace
 
@@ -38,7 +33,7 @@ TokenCache::TokenCache(std::shared_ptr<Storage> storage, const std::string& fold
       id_bytes_(source_->vocab_size() <= kMaxNarrowVocabulary ? 2 : 4),
       checked_(static_cast<size_t>(num_files())) {
   folder_ = join_path(folder, key_);
-  make_folders(*storage_, folder_);
+  make_directories(*storage_, folder_);
 }
 
 TokenCache::~TokenCache() = default;
