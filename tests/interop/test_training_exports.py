@@ -50,7 +50,7 @@ OF_ALL = {"vocab_size": VOCABULARY, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
           "mlp_bias": False, "tie_word_embeddings": False, "torch_dtype": "float32"}
 
 
-def train(name, folder):
+def train(name, folder, *flags):
     """The step folder that some steps of training leave."""
     model = {"name": name, "flavor": "", "vocab_size": VOCABULARY, "tied_embeddings": False, **MODELS[name]["config"]}
     (folder / "tiny.json").write_text(json.dumps({"model": model}))
@@ -58,7 +58,7 @@ def train(name, folder):
     command = [program, "--module", name, "--config", f"{name}_debugmodel", "--config-file", folder / "tiny.json", "--dump-folder", folder / "out",
                "--hf-assets-path", ROOT / "tests/assets/tokenizer", "--dataloader.dataset-path", ROOT / "tests/assets/c4_test",
                "--training.local-batch-size", "2", "--training.seq-len", "64", "--training.steps", "6", "--training.mixed-precision-param",
-               "float32", "--checkpoint.enable", "--checkpoint.interval", "3"]
+               "float32", "--checkpoint.enable", "--checkpoint.interval", "3", *flags]
     done = subprocess.run([*map(str, command)], cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200)
     assert done.returncode == 0, done.stdout[-4000:]
     return folder / "out/checkpoint"
@@ -94,6 +94,17 @@ def check_numerics(folder):
     return subprocess.run([program, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(), timeout=200)
 
 
+def check_logits(name, hf, tmp_path, seed):
+    """That transformers computes with a folder what our model does with its weights."""
+    milepost("import", hf, tmp_path / "back")
+    milepost("convert", tmp_path / "back", tmp_path / "native", "--to", "safetensors")
+    weights = {n: t for f in Path(tmp_path / "native").glob("*.safetensors") for n, t in load_file(f).items()}
+    tokens = torch.randint(0, 2000, (3, 48), generator=torch.Generator().manual_seed(seed))
+    write_numerics(tmp_path / "case", name, weights, tokens, transformers_results(hf, tokens))
+    done = check_numerics(tmp_path / "case")
+    assert done.returncode == 0 and " 0 failed" in done.stdout, done.stdout[-4000:]
+
+
 @pytest.mark.parametrize("step", [3, 6])
 @pytest.mark.parametrize("name", MODELS)
 def test_transformers_computes_our_logits(name, step, tmp_path):
@@ -103,13 +114,14 @@ def test_transformers_computes_our_logits(name, step, tmp_path):
         milepost(command, checkpoint)
     (tmp_path / "config.json").write_text(json.dumps({**OF_ALL, **MODELS[name]["hf"]}))
     milepost("export", checkpoint, tmp_path / "hf", "--config", tmp_path / "config.json")
-    milepost("import", tmp_path / "hf", tmp_path / "back")
-    milepost("convert", tmp_path / "back", tmp_path / "native", "--to", "safetensors")
-    weights = {n: t for f in Path(tmp_path / "native").glob("*.safetensors") for n, t in load_file(f).items()}
-    tokens = torch.randint(0, 2000, (3, 48), generator=torch.Generator().manual_seed(step))
-    write_numerics(tmp_path / "case", name, weights, tokens, transformers_results(tmp_path / "hf", tokens))
-    done = check_numerics(tmp_path / "case")
-    assert done.returncode == 0 and " 0 failed" in done.stdout, done.stdout[-4000:]
+    check_logits(name, tmp_path / "hf", tmp_path, seed=step)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_transformers_loads_what_the_last_step_saved(name, tmp_path):
+    """With the config.json that the trainer wrote."""
+    flags = ("--checkpoint.last-save-model-only", "--checkpoint.last-save-in-hf")
+    check_logits(name, train(name, tmp_path, *flags) / "step-6", tmp_path, seed=1)
 
 
 def test_steps_of_a_run_differ_and_the_tool_says_where(tmp_path):
