@@ -142,6 +142,7 @@ bool Checkpointer::load(int64_t step) {
   const Stopwatch stopwatch;
   parts_->log(fmt::format("Loading the checkpoint from {}.", start.path));
   parts_->load_from(start);
+  if (parts_->saver && parts_->job.train != nullptr) parts_->saver->begin_with(parts_->job.train->step);
   parts_->log(fmt::format("Finished loading the checkpoint in {:.2f} seconds.", stopwatch.seconds()));
   return true;
 }

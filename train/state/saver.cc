@@ -213,7 +213,7 @@ bool Saver::Parts::save_now(const std::shared_ptr<StepSave>& save, bool as_last)
   if (as_last) {
     log(fmt::format("Last step checkpoint completed in {:.2f}s", save->since.seconds()));
   } else {
-    if (remover) remover->look_again();
+    if (remover) remover->look_again(save->step);
     log(fmt::format("Finished saving the checkpoint in {:.2f} seconds.", save->since.seconds()));
   }
   return true;
@@ -242,7 +242,7 @@ void Saver::Parts::write_staged(const std::shared_ptr<StepSave>& save, const Job
     publish(*save, bytes);
     log(fmt::format("Finished saving the checkpoint of step {} in {:.2f} seconds.", save->step,
                     save->since.seconds()));
-    if (remover) remover->look_again();
+    if (remover) remover->look_again(save->step);
   } catch (const std::exception& error) {
     warn(fmt::format("Saving the checkpoint of step {} failed: {}", save->step, error.what()));
     throw;
@@ -255,6 +255,10 @@ Saver::Saver(const config::Trainer& config, const Job& job, LogLine log)
 }
 
 Saver::~Saver() = default;
+
+void Saver::begin_with(int64_t step) {
+  if (parts_->remover) parts_->remover->begin_with(step);
+}
 
 bool Saver::save(int64_t step, bool last_step) {
   const auto save = std::make_shared<StepSave>(step);  // its pause begins with the save before it

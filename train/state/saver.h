@@ -25,6 +25,9 @@ class Saver {
   Saver(const config::Trainer& config, const Job& job, LogLine log);
   ~Saver();  // waits for what is under way
 
+  // Training goes on from `step`: of the steps in the folder, retention counts those up to it, and those that
+  // are saved from now on (manager/retention.h).
+  void begin_with(int64_t step);
   // Saves the full state of `step`, or what the options want of the last one. False: nothing was written,
   // since the step is there and pinned, or the save failed. Throws what made this save fail, or the one
   // before it, unless checkpoint.on_save_error is "warn" and all ranks are there to go on: a rank that does
