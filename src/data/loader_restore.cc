@@ -122,12 +122,15 @@ void Loader::restore_ledger(const std::string& text) {
 }
 
 void Loader::restore_titan(const SavedLoader& saved) {
-  const std::string name = "dataloader." + entry_name(options_.dp_rank);
+  const auto name_of = [](int64_t rank) { return "dataloader." + entry_name(rank); };
+  const std::string name = name_of(options_.dp_rank);
   const int64_t world = saved.titan_world_size.value_or(options_.dp_world);
   if (world != options_.dp_world) {
+    // Ranks that have an entry say the same as those that have none.
+    const std::string missing =
+        world < options_.dp_world ? " (entry '" + name_of(world) + "' is missing)" : "";
     throw ValueError("the checkpoint's data loader state is of data-parallel degree " + number(world) +
-                         ", this run has " + number(options_.dp_world) +
-                         (saved.titan_entry ? "" : " (entry '" + name + "' is missing)") +
+                         ", this run has " + number(options_.dp_world) + missing +
                          ", and TorchTitan's state cannot be split anew",
                      kLeaveOut);
   }

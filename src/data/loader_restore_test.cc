@@ -106,10 +106,14 @@ TEST(LoaderRestore, WritesTorchTitansState) {
 
 TEST(LoaderRestore, RefusesTorchTitansStateOfAnotherDegree) {
   const auto loader = run_loader(2, 4);
-  EXPECT_THAT(
-      message_of([&] { loader->restore({.titan_entry = {}, .titan_world_size = 2, .ledger = {}}); }),
-      AllOf(HasSubstr("data-parallel degree 2"), HasSubstr("this run has 4"),
-            HasSubstr("dataloader.dp_rank_2"), HasSubstr("--checkpoint.exclude-from-loading dataloader")));
+  EXPECT_THAT(message_of([&] { loader->restore({.titan_entry = {}, .titan_world_size = 2, .ledger = {}}); }),
+              AllOf(HasSubstr("data-parallel degree 2"), HasSubstr("this run has 4"),
+                    HasSubstr("'dataloader.dp_rank_2' is missing"),
+                    HasSubstr("--checkpoint.exclude-from-loading dataloader")));
+  // A rank that has an entry says the same.
+  EXPECT_THAT(message_of([&] { run_loader(0, 2)->restore(titan("one_rank", 5, 0, 1)); }),
+              AllOf(HasSubstr("data-parallel degree 1"), HasSubstr("this run has 2"),
+                    HasSubstr("'dataloader.dp_rank_1' is missing")));
   EXPECT_THAT(message_of([&] { run_loader(0, 1)->restore(titan("fsdp2", 5, 0, 2)); }),
               HasSubstr("this run has 1"));
 }
