@@ -79,7 +79,7 @@ TEST(ConfigFile, ReadsToml) {
   const Trainer trainer = with_file(R"(
 module = "llama3"
 [checkpoint]
-async_mode = "async"
+async_mode = "Async"
 exclude_from_loading = ["optimizer", "dataloader"]
 [training]
 steps = 2_000

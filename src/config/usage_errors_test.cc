@@ -93,6 +93,7 @@ TEST(UsageErrors, ListTheChoices) {
   EXPECT_EQ(error_of({"--checkpoint.export-dtype", "f8"}),
             "Invalid choice: invalid choice 'f8' for argument '--checkpoint.export-dtype'. Expected one of "
             "('float16', 'bfloat16', 'float32').");
+  // TorchTitan takes capitals in code, and not here.
   EXPECT_THAT(error_of({"--checkpoint.async-mode", "ASYNC"}),
               HasSubstr("Invalid choice: invalid choice 'ASYNC'"));
   EXPECT_THAT(error_of({"--training.mixed-precision-reduce", "bfloat16"}),

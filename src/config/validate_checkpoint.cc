@@ -25,7 +25,7 @@ void require(bool holds, std::string text) {
 void validate_initial_load(const Checkpoint& c) {
   const std::string path = c.initial_load_path.value_or("");
   require(
-      path.empty() || path.starts_with('/') || is_remote(path),
+      !c.initial_load_path || path.starts_with('/') || is_remote(path),
       fmt::format("initial_load_path must be an absolute path or a remote URI (e.g. gs://...): {}", path));
   require(!c.initial_load_in_hf || c.initial_load_model_only,
           "initial_load_in_hf requires initial_load_model_only.");

@@ -57,11 +57,13 @@ TEST(ValidateCheckpoint, RefusesInTheOrderOfTheReference) {
        [&] { c.keep_latest_k = 2; }},
       {"model key shouldn't be in exclude_from_loading.", [&] { c.exclude_from_loading = {"optimizer"}; }},
       {"initial_load_path must be an absolute path or a remote URI (e.g. gs://...): relative/path",
+       [&] { c.initial_load_path = " "; }},
+      {"initial_load_path must be an absolute path or a remote URI (e.g. gs://...): ",
        [&] { c.initial_load_path = kRemote; }},
       {"initial_load_in_hf requires initial_load_model_only.",
        [&] {
          c.initial_load_model_only = true;
-         c.initial_load_path = "";
+         c.initial_load_path.reset();
        }},
       {"initial_load_in_hf_quantized requires initial_load_in_hf and initial_load_path.",
        [&] { c.initial_load_path = kRemote; }},

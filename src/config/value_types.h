@@ -78,4 +78,14 @@ struct Value<Choice<kNames>> {
   }
 };
 
+// TorchTitan lower-cases this one, which its command line never sees otherwise.
+template <>
+inline Choice<kAsyncModes> Value<Choice<kAsyncModes>>::from_json(const Json& json) {
+  std::string text = json.is_string() ? json.get<std::string>() : "";
+  for (char& c : text) c = 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const auto choice = Choice<kAsyncModes>::parse(text);
+  if (!choice) throw WrongType{choice_words(kAsyncModes)};
+  return *choice;
+}
+
 }  // namespace milepost::config
