@@ -35,8 +35,7 @@ struct Job {
   const std::string& folder;
   const std::vector<FileInfo>& files;
   Progress* progress;
-  std::vector<Sha256Digest> digests;
-  std::vector<std::exception_ptr> failures;  // by file; one thread touches each
+  std::vector<HashedFile> done;  // by file; one thread touches each
   int64_t streams_a_thread = kMaxStreams;
   std::vector<size_t> order;
 
@@ -60,7 +59,7 @@ struct Stream {
     try {
       source = job.storage.open_read(join_path(job.folder, job.files[index].name));
     } catch (...) {
-      job.failures[index] = std::current_exception();
+      job.done[index].failure = std::current_exception();
       return false;
     }
     file = index;
@@ -77,7 +76,7 @@ struct Stream {
     try {
       source->read_at(position, part);
     } catch (...) {
-      job.failures[file] = std::current_exception();
+      job.done[file].failure = std::current_exception();
       size = position;
       return {};
     }
@@ -86,7 +85,7 @@ struct Stream {
   }
 
   void close(Job& job) {
-    job.digests[file] = hash->finish();
+    job.done[file].digest = hash->finish();
     source.reset();
   }
 };
@@ -125,16 +124,14 @@ void work(Job& job) {
 
 }  // namespace
 
-std::vector<Sha256Digest> hash_files(Storage& storage, const std::string& folder,
-                                     const std::vector<FileInfo>& files, int num_threads,
-                                     Progress* progress) {
+std::vector<HashedFile> hash_files(Storage& storage, const std::string& folder,
+                                   const std::vector<FileInfo>& files, int num_threads, Progress* progress) {
   const auto count = static_cast<int64_t>(files.size());
   if (count == 0) return {};
   const int64_t wanted = num_threads > 0 ? num_threads : default_num_threads();
   const int64_t threads = std::min(wanted, count);
-  Job job{storage, folder, files, progress, {}, {}, kMaxStreams, {}, {}};
-  job.digests.resize(files.size());
-  job.failures.resize(files.size());
+  Job job{storage, folder, files, progress, {}, kMaxStreams, {}, {}};
+  job.done.resize(files.size());
   job.streams_a_thread = std::min(kMaxStreams, ceil_div(count, threads));
   job.order.resize(files.size());
   std::iota(job.order.begin(), job.order.end(), size_t{0});
@@ -144,10 +141,7 @@ std::vector<Sha256Digest> hash_files(Storage& storage, const std::string& folder
 
   ThreadPool pool(static_cast<int>(threads));
   pool.run(threads, [&](int64_t, int) { work(job); });
-  for (const std::exception_ptr& failure : job.failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
-  return std::move(job.digests);
+  return std::move(job.done);
 }
 
 }  // namespace milepost

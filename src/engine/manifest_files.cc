@@ -9,6 +9,7 @@
 
 #include "engine/hash_files.h"
 #include "milepost/base/error.h"
+#include "milepost/storage/lasting.h"
 #include "milepost/storage/storage.h"
 
 namespace milepost {
@@ -54,11 +55,53 @@ std::vector<FileInfo> share_of(const std::vector<FileInfo>& files, const Manifes
 
 manifest::Hashes hash_covered(const StorageLocation& location, const ManifestOptions& options) {
   const std::vector<FileInfo> files = covered_files(*location.storage, location.path);
-  const std::vector<Sha256Digest> digests =
+  const std::vector<HashedFile> hashed =
       hash_files(*location.storage, location.path, files, options.num_threads, options.progress);
   manifest::Hashes hashes;
-  for (size_t i = 0; i < files.size(); ++i) hashes.emplace_back(files[i].name, to_hex(digests[i]));
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (hashed[i].failure) std::rethrow_exception(hashed[i].failure);
+    hashes.emplace_back(files[i].name, to_hex(hashed[i].digest));
+  }
   return hashes;
+}
+
+manifest::Hashes read_manifest(Storage& storage, const std::string& path) {
+  try {
+    return manifest::read(*storage.open_read(path));
+  } catch (const StorageError& error) {
+    if (!is_lasting(error)) throw;
+    CheckpointManifestError unreadable(
+        fmt::format("{} cannot be read: {}", manifest::kManifestName, error.summary()), error.hint());
+    unreadable.set_path(path);
+    throw unreadable;
+  }
+}
+
+ManifestCheck::Listing listing_of(const std::vector<FileInfo>& files) {
+  ManifestCheck::Listing listing;
+  Sha256 digest;
+  for (const FileInfo& file : files) {
+    ++listing.files;
+    listing.bytes += file.size_bytes;
+    digest.update(as_bytes(fmt::format("{} {}\n", file.name, file.size_bytes)));
+  }
+  listing.digest = to_hex(digest.finish());
+  return listing;
+}
+
+// What is wrong with a file; empty: nothing.
+std::string difference(const HashedFile& hashed, std::string_view want) {
+  if (hashed.failure) {
+    try {
+      std::rethrow_exception(hashed.failure);
+    } catch (const StorageError& error) {
+      if (!is_lasting(error)) throw;
+      return fmt::format("cannot be read ({})", error.summary());
+    }
+  }
+  const std::string got = to_hex(hashed.digest);
+  if (got == want) return {};
+  return fmt::format("hash mismatch (expected {}..., got {}...)", want.substr(0, 16), got.substr(0, 16));
 }
 
 void write_synced(Storage& storage, const std::string& path, std::string_view content) {
@@ -75,6 +118,21 @@ void replace_synced(Storage& storage, const std::string& folder, std::string_vie
   write_synced(storage, temporary, content);
   storage.rename(temporary, join_path(folder, name));
   storage.sync_directory(folder);
+}
+
+using Listed = std::unordered_map<std::string_view, const std::string*>;
+
+void hash_share(const StorageLocation& location, const std::vector<FileInfo>& all, const Listed& listed,
+                const ManifestOptions& options, ManifestCheck* check) {
+  const std::vector<FileInfo> files = share_of(all, options);
+  const std::vector<HashedFile> hashed =
+      hash_files(*location.storage, location.path, files, options.num_threads, options.progress);
+  for (size_t i = 0; i < files.size(); ++i) {
+    ++check->files;
+    check->bytes += files[i].size_bytes;
+    const std::string fault = difference(hashed[i], *listed.at(files[i].name));
+    if (!fault.empty()) check->mismatched.push_back(fmt::format("{}: {}", files[i].name, fault));
+  }
 }
 
 }  // namespace
@@ -122,9 +180,9 @@ ManifestCheck check_manifest(const StorageLocation& location, const ManifestOpti
   const std::string path = join_path(location.path, manifest::kManifestName);
   if (!storage.stat(path)) return check;
   check.present = true;
-  const manifest::Hashes expected = manifest::read(*storage.open_read(path));
+  const manifest::Hashes expected = read_manifest(storage, path);
 
-  std::unordered_map<std::string_view, const std::string*> listed;
+  Listed listed;
   for (const auto& [name, digest] : expected) listed.emplace(name, &digest);
   std::vector<FileInfo> files;
   for (FileInfo& file : covered_files(storage, location.path)) {
@@ -139,18 +197,8 @@ ManifestCheck check_manifest(const StorageLocation& location, const ManifestOpti
   for (const auto& [name, digest] : expected) {
     if (!there.contains(name)) check.missing.push_back(name);
   }
-  files = share_of(files, options);
-  const std::vector<Sha256Digest> digests =
-      hash_files(storage, location.path, files, options.num_threads, options.progress);
-  for (size_t i = 0; i < files.size(); ++i) {
-    const std::string& want = *listed.at(files[i].name);
-    const std::string got = to_hex(digests[i]);
-    ++check.files;
-    check.bytes += files[i].size_bytes;
-    if (got == want) continue;
-    check.mismatched.push_back(fmt::format("{}: hash mismatch (expected {}..., got {}...)", files[i].name,
-                                           want.substr(0, 16), got.substr(0, 16)));
-  }
+  check.listing = listing_of(files);
+  hash_share(location, files, listed, options, &check);
   return check;
 }
 

@@ -94,6 +94,8 @@ TEST(ManifestFiles, SharesOfACheckMakeUpTheWhole) {
       const ManifestCheck part = check_manifest(folder.where, options);
       mismatched.insert(mismatched.end(), part.mismatched.begin(), part.mismatched.end());
       EXPECT_EQ(part.missing, whole.missing);
+      EXPECT_EQ(part.listing.digest, whole.listing.digest);
+      EXPECT_EQ(part.listing.bytes, whole.bytes);
       EXPECT_LE(part.bytes, num_shares == 2 ? 5500 : whole.bytes);
       files += part.files;
       bytes += part.bytes;
@@ -139,6 +141,22 @@ TEST(ManifestFiles, NamesTheFirstUnreadableFileWhateverTheThreads) {
       EXPECT_THAT(error.what(), HasSubstr(".metadata"));
     }
   }
+}
+
+TEST(ManifestFiles, AFileThatTheDiskDoesNotGiveBackIsDamage) {
+  const TestCheckpoint folder("dcp/fsdp_2rank/ckpt");
+  write_manifest(folder.where, {});
+  const auto check_with = [&](const char* faults) {
+    return check_manifest({faulty_storage(folder.where.storage, parse_faults(faults)), folder.where.path},
+                          threads(1));
+  };
+  EXPECT_TRUE(check_with("").good());
+  const ManifestCheck check = check_with("fail=open:3:EIO");  // after the manifest and the largest file
+  ASSERT_EQ(check.mismatched.size(), 1u);
+  EXPECT_THAT(check.mismatched[0], HasSubstr(": cannot be read ("));
+  EXPECT_EQ(check.files, check.listing.files);
+  EXPECT_THROW(check_with("fail=open:3:EMFILE"), StorageError);
+  EXPECT_THROW(check_with("fail=open:1:EIO"), CheckpointManifestError);
 }
 
 TEST(ManifestFiles, LeavesTheOldManifestWhenWritingFails) {

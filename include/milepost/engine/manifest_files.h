@@ -46,16 +46,25 @@ void publish_manifest(Storage& storage, const std::string& folder, const manifes
 // What a check found. Extra files are no fault by the specification: the manifest does not forbid to add a
 // README.
 struct ManifestCheck {
-  bool present = false;                 // false: there is no manifest and nothing was checked
-  std::vector<std::string> mismatched;  // "name: hash mismatch (expected 0123456789abcdef..., got ...)"
-  std::vector<std::string> missing;     // listed but absent
-  std::vector<std::string> extra;       // present but not listed
-  int64_t files = 0, bytes = 0;         // hashed
+  bool present = false;  // false: there is no manifest and nothing was checked
+  // "name: hash mismatch (expected 0123456789abcdef..., got ...)", "name: cannot be read (...)"
+  std::vector<std::string> mismatched;
+  std::vector<std::string> missing;  // listed but absent
+  std::vector<std::string> extra;    // present but not listed
+  int64_t files = 0, bytes = 0;      // of this share
+  // Of the listed files that are there, those of other shares included: processes whose listings are equal
+  // have cut the same files into shares.
+  struct Listing {
+    int64_t files = 0, bytes = 0;
+    std::string digest;  // of the names and sizes
+  };
+  Listing listing;
   bool good() const { return present && mismatched.empty() && missing.empty(); }
 };
 
-// Hashes the listed files again. Throws CheckpointManifestError when the manifest is unreadable or the
-// pending marker is there (the save or the hashing of this folder did not finish).
+// Hashes the listed files again. A file that the disk does not give back (is_lasting(), storage/lasting.h) is
+// damage. Throws CheckpointManifestError when the manifest is unreadable or the pending marker is there (the
+// save or the hashing of this folder did not finish).
 ManifestCheck check_manifest(const StorageLocation& folder, const ManifestOptions& options);
 
 }  // namespace milepost
