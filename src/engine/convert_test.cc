@@ -3,8 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <span>
+#include <string>
+
 #include "engine/test_checkpoints.h"
 #include "engine/test_memory.h"
+#include "milepost/base/checksum.h"
 #include "milepost/base/error.h"
 #include "milepost/engine/load.h"
 
@@ -289,6 +294,52 @@ TEST_F(Convert, LeavesNothingBehindWhenCancelled) {
   ConvertOptions options = to(CheckpointFormat::kDcp);
   options.progress = &progress;
   EXPECT_THAT(refusal<Error>(one_tensor().open(), options).what(), HasSubstr("cancelled"));
+}
+
+// All bytes of the files of a folder.
+std::map<std::string, std::string> contents(Storage& storage, const std::string& folder) {
+  std::map<std::string, std::string> all;
+  for (const FileInfo& info : storage.list(folder)) {
+    const auto file = storage.open_read(join_path(folder, info.name));
+    std::string bytes(static_cast<size_t>(file->size()), '\0');
+    file->read_at(0, std::as_writable_bytes(std::span(bytes)));
+    all.emplace(info.name, std::move(bytes));
+  }
+  return all;
+}
+
+TEST_F(Convert, SharesTogetherWriteWhatOneConversionDoes) {
+  MemoryCheckpoint memory;
+  for (int i = 0; i < 7; ++i) {
+    const auto value = static_cast<float>(i);
+    memory.tensor("w" + std::to_string(i), DType::kFloat32, Dims{2}, std::vector<float>{value, -value});
+  }
+  ConvertOptions options = to(CheckpointFormat::kSafetensors);
+  options.shard_size_bytes = 16;  // two tensors a file
+  const auto source = memory.open();
+  run(source, options, "/whole");
+  const auto whole = contents(*storage_, "/whole");
+  ASSERT_EQ(whole.size(), 5U);  // and the index
+
+  for (const int64_t count : {1, 2, 3, 6}) {  // the last ones have no file where there are more than files
+    SCOPED_TRACE(count);
+    const std::string folder = "/shares-" + std::to_string(count);
+    storage_->make_directory(folder);
+    std::map<std::string, std::string> hashes;
+    for (int64_t index = count - 1; index >= 0; --index) {
+      const ConvertReport report =
+          convert_part(source, {storage_, folder}, options, {index, count, /*hash_files=*/true});
+      for (const auto& [name, hash] : report.hashes) {
+        EXPECT_TRUE(hashes.emplace(name, hash).second) << name << " was written twice";
+      }
+    }
+    EXPECT_EQ(contents(*storage_, folder), whole);
+    for (const auto& [name, bytes] : whole) {
+      Sha256 hash;
+      hash.update(as_bytes(bytes));
+      EXPECT_EQ(hashes[name], to_hex(hash.finish())) << name;
+    }
+  }
 }
 
 }  // namespace
