@@ -6,48 +6,56 @@ save; with MILEPOST_KILL_POINTS=40 as many in each mode and of each rank (minute
 """
 import os
 import re
+import shutil
 import signal
 import time
 
 import pytest
 from cli.ranks import configuration, run_ranks, start
 from cli.training import DONE, FAILED
+from crash.steps import HASHES, LAST, check_step
 from crash.stopped import stop_at, traced, wait_for_stop
 from crash.test_kill import CHANGING
-from tool import milepost
 
 # Ranks talk to each other by these.
 TALKING = {"sendmsg", "sendto"}
 INTERVAL = 2
 POINTS = os.environ.get("MILEPOST_KILL_POINTS")
-MODES = ("disabled", "async", "async_with_pinned_mem")
-# (mode, ranks, the one that is killed)
-ALONE = [(mode, 1, 0) for mode in MODES]
-CASES = ALONE + ([(mode, 2, rank) for mode in MODES for rank in (0, 1)] if POINTS else [("disabled", 2, 0), ("async", 2, 1), ("async_with_pinned_mem", 2, 0)])
+# (mode, ranks, the one that is killed, what a last save holds, whether steps have manifests)
+CASES = [("disabled", 1, 0, "hf", True), ("async", 1, 0, "full", False), ("async_with_pinned_mem", 1, 0, "model", True),
+         ("disabled", 2, 0, "model", True), ("async", 2, 1, "full", True), ("async_with_pinned_mem", 2, 0, "hf", False)]
+if POINTS:
+    CASES += [("disabled", 2, 1, "full", False), ("async", 2, 0, "hf", False), ("async_with_pinned_mem", 2, 1, "full", True)]
 
 
 class Series:
-    """A chain of jobs in one folder, of which each is killed in its second save and followed by the next."""
+    """A chain of jobs in one folder, of which each is killed in its second save, or its last, and followed by the next."""
 
-    def __init__(self, folder, world, mode):
-        self.folder, self.world, self.mode = folder, world, mode
+    def __init__(self, folder, world, mode, last, has_manifests):
+        self.folder, self.world, self.mode, self.last, self.has_manifests = folder, world, mode, last, has_manifests
         self.steps_folder = folder / "checkpoint"
         self.source = configuration(folder, "llama3")
-        run_ranks(folder, world, *self.flags(), "--training.steps", INTERVAL, source=self.source)
+        self.flags = ("--checkpoint.enable", "--checkpoint.interval", INTERVAL, "--checkpoint.keep-latest-k", 2, "--checkpoint.async-mode", mode,
+                      *((HASHES,) if has_manifests else ()))
+        run_ranks(folder, world, *self.flags, "--training.steps", INTERVAL, source=self.source)
+        self.flags += LAST[last]
         self.newest = INTERVAL
-
-    def flags(self):
-        return ("--checkpoint.enable", "--checkpoint.interval", INTERVAL, "--checkpoint.keep-latest-k", 2, "--checkpoint.async-mode", self.mode)
 
     def names(self):
         return {path.name for path in self.steps_folder.iterdir()}
 
     def steps(self):
-        """The steps that are there, each of which must be complete."""
-        steps = sorted(int(name.removeprefix("step-")) for name in self.names() if re.fullmatch(r"step-\d+", name))
+        return sorted(int(name.removeprefix("step-")) for name in self.names() if re.fullmatch(r"step-\d+", name))
+
+    def checked_steps(self):
+        """The full steps that are there; they and the last saves must be complete."""
+        steps = self.steps()
         for step in steps:
-            milepost("verify", self.steps_folder / f"step-{step}")
-        return steps
+            check_step(self.steps_folder / f"step-{step}", self.has_manifests)
+        full = [step for step in steps if self.last == "full" or step % INTERVAL == 0]
+        for other in sorted(set(steps) - set(full))[:-1]:  # they stay for good; the next job is to pass over one
+            shutil.rmtree(self.steps_folder / f"step-{other}")
+        return full
 
     def debris(self):
         return {name for name in self.names() if not name.startswith("step-")}
@@ -56,7 +64,7 @@ class Series:
         """A job that goes on from the newest step, saves, and saves again under strace; the ranks' statuses and logs."""
         first = (self.newest // INTERVAL + 1) * INTERVAL
         newest = self.newest
-        job = start(self.folder, self.world, *self.source, "--dump-folder", self.folder, *self.flags(), "--training.steps", first + INTERVAL + 1,
+        job = start(self.folder, self.world, *self.source, "--dump-folder", self.folder, *self.flags, "--training.steps", first + INTERVAL + 1,
                     env=stop_at(rank, first + INTERVAL))
         wait_for_stop(job, rank)
         assert f"Loading the checkpoint from {self.steps_folder}/step-{self.newest}." in job.logs[0]
@@ -67,7 +75,7 @@ class Series:
             began = time.monotonic()
             statuses = job.wait(60)
             assert time.monotonic() - began < 30
-        self.newest = self.steps()[-1]
+        self.newest = self.checked_steps()[-1]
         assert self.newest >= newest
         return statuses, job.logs
 
@@ -91,20 +99,26 @@ def chosen(points, world):
     return [points[i] for i in sorted({(2 * i + 1) * len(points) // (2 * count) for i in range(count)})]
 
 
-@pytest.mark.parametrize("mode, world, rank", CASES)
-def test_kill_within_saves(tmp_path, mode, world, rank):
-    jobs = Series(tmp_path, world, mode)
-    points = jobs.points(rank)
-    num_killed = 0
-    for call, n in chosen(points, world):
+def is_killed(jobs, rank, call, n):
+    """Whether a job is, at the n-th of these calls. Those between ranks, and of several threads, are not always as many: then at an earlier one."""
+    while n > 0:
         statuses, logs = jobs.kill(rank, ["-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={n}"])
         told = f"{call} {n}: {statuses}\n" + "\n".join(log[-3000:] for log in logs)
         if statuses[rank] == -signal.SIGKILL:
-            num_killed += 1
-            assert world == 1 or statuses[1 - rank] in (FAILED, DONE), told
-        else:  # calls between ranks, and those of several threads, are not always as many
-            assert statuses == [DONE] * world and (call in TALKING | {"writev"} or mode != "disabled"), told
-    print(f"{mode}, rank {rank} of {world}: killed {num_killed} times, at calls out of {len(points)}")
+            assert jobs.world == 1 or statuses[1 - rank] in (FAILED, DONE), told
+            return True
+        assert statuses == [DONE] * jobs.world and (call in TALKING | {"writev"} or jobs.mode != "disabled"), told
+        n //= 2
+    return False
+
+
+@pytest.mark.parametrize("mode, world, rank, last, has_manifests", CASES)
+def test_kill_within_saves(tmp_path, mode, world, rank, last, has_manifests):
+    jobs = Series(tmp_path, world, mode, last, has_manifests)
+    points = jobs.points(rank)
+    tried = chosen(points, world)
+    num_killed = sum(is_killed(jobs, rank, call, n) for call, n in tried)
+    print(f"{mode}, rank {rank} of {world}, {last}: killed {num_killed} times of {len(tried)}, at calls out of {len(points)}")
     statuses, _ = jobs.kill(rank, ["-e", "trace=none"])
     assert statuses == [DONE] * world and not jobs.debris()
-    assert num_killed >= 2
+    assert num_killed >= len(tried) - (0 if mode == "disabled" else 1)

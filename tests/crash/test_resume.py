@@ -104,6 +104,15 @@ def test_goes_on_where_it_was_interrupted(tmp_path, source, whole, to, interrupt
     assert [p.name for p in destination.parent.iterdir()] == [destination.name], "debris is left"
 
 
+def test_a_file_that_may_not_grow_leaves_nothing(tmp_path, source):
+    """Under `ulimit -f`: an error, not the signal that would end the tool."""
+    done = subprocess.run(["prlimit", "--fsize=1000000", *command(source, tmp_path / "out", "dcp")], env=environment(), stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == SYSTEM
+    assert re.search(rf"error: {tmp_path}/\S+\.distcp.*: File too large; raise the limit of file sizes \(ulimit -f\)", done.stderr), done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_it_the_next_run_starts_again(tmp_path, source, whole):
     want, (call, count) = whole("dcp")
     destination = tmp_path / "work" / "out"
