@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from cli.ranks import configuration, free_port
-from cli.training import DONE, PROGRAM, ROOT, environment, records
+from cli.training import DONE, PROGRAM, ROOT, environment, records, run
 from tool import make_program, milepost
 
 SCRIPT = ROOT / "examples/multinode_trainer.slurm"
@@ -61,12 +61,19 @@ def test_two_nodes_train_one_model(submit, tmp_path):
 
 
 def test_fewer_ranks_go_on_from_two_nodes(submit, tmp_path):
-    """The small registry entry, in a CPU's sizes: saved by four ranks of two nodes, resumed by two of one and by one."""
-    flags = ("--module", "llama3", "--config", "llama3_debugmodel", "--training.local-batch-size", 1, "--training.seq-len", 64, "--checkpoint.enable",
-             "--checkpoint.no-last-save-model-only", "--dump-folder", tmp_path / "out")
+    """The small registry entry, in a CPU's sizes: saved by four ranks of two nodes, resumed by two of one and by one, with the losses of one
+    process that nothing interrupts."""
+    flags = ("--module", "llama3", "--config", "llama3_debugmodel", "--training.local-batch-size", 1, "--training.global-batch-size", 4,
+             "--training.seq-len", 64, "--training.mixed-precision-param", "float32", "--dataloader.order", "global", "--lr-scheduler.total-steps", 3,
+             "--debug.seed", 3)
     for steps, nodes, ranks in ((1, 2, 2), (2, 1, 2), (3, 1, 1)):
-        log = submit(nodes, ranks, *flags, "--training.steps", steps)
+        log = submit(nodes, ranks, *flags, "--checkpoint.enable", "--checkpoint.no-last-save-model-only", "--dump-folder", tmp_path / "out",
+                     "--training.steps", steps)
         assert steps == 1 or f"Loading the checkpoint from {tmp_path}/out/checkpoint/step-{steps - 1}." in log
         assert len(list((tmp_path / f"out/checkpoint/step-{steps}").glob("*.distcp"))) >= nodes * ranks
-    assert sorted(records(tmp_path / "out")) == [1, 2, 3]
     milepost("verify", tmp_path / "out/checkpoint/step-3")
+    run(*flags, "--dump-folder", tmp_path / "whole", "--training.steps", 3)
+    got, want = records(tmp_path / "out"), records(tmp_path / "whole")
+    assert sorted(got) == [1, 2, 3] and want[3]["loss"] < want[1]["loss"]
+    for step, record in got.items():
+        assert record["loss"] == pytest.approx(want[step]["loss"], rel=1e-5, abs=0)
