@@ -34,13 +34,25 @@ def test_the_newest_stay_and_what_was_asked_for(tmp_path):
     assert "failed to delete" not in log
 
 
+def test_only_steps_to_go_on_from_are_counted(tmp_path):
+    """The last save of only the model takes no place of a full one, and stays."""
+    flags = ("--checkpoint.interval", 2, "--checkpoint.keep-latest-k", 2)
+    train(tmp_path, *flags, "--training.steps", 3, "--checkpoint.last-save-model-only")
+    log = train(tmp_path, *flags, "--training.steps", 5)
+    assert "step-3 is not resumed from: it holds no optimizer" in log
+    assert steps_in(tmp_path) == [2, 3, 4, 5] and "Checkpointer is deleting" not in log
+
+
 def test_a_step_that_cannot_be_removed_fails_nothing(tmp_path):
     train(tmp_path, *EVERY_STEP, "--training.steps", 1)
     blocked = tmp_path / "checkpoint/step-1"
-    (blocked / "mine").mkdir()  # somebody's own files are not a checkpoint's
-    log = train(tmp_path, *EVERY_STEP, "--checkpoint.keep-latest-k", 2, "--training.steps", 4)
-    assert blocked.exists() == ("failed to delete" in log)
-    assert steps_in(tmp_path)[-3:] == [2, 3, 4]
+    (blocked / "mine").mkdir()  # no part of a checkpoint
+    log = train(tmp_path, *EVERY_STEP, "--checkpoint.keep-latest-k", 2, "--training.steps", 5)
+    assert log.count(f"Checkpointer failed to delete {blocked}: it holds 'mine', which is no part of a checkpoint. Skipping.") == 1
+    assert steps_in(tmp_path) == [1, 3, 4, 5] and (blocked / "mine").is_dir()
+    (blocked / "mine").rmdir()
+    milepost("verify", blocked)
+    assert [e["step"] for e in events(tmp_path) if e["event"] == "removed"] == [2]
 
 
 def test_events_are_recorded(tmp_path):
@@ -75,14 +87,16 @@ def test_pins_are_listed_and_taken_away(tmp_path):
     milepost("pin", tmp_path / "nowhere", status=BAD_INPUT)
 
 
-def test_a_pinned_step_is_not_saved_over(tmp_path):
-    train(tmp_path, *EVERY_STEP, "--training.steps", 3)
-    step = tmp_path / "checkpoint/step-2"
-    milepost("pin", step)
-    before = (step / "__0_0.distcp").stat()
-    log = train(tmp_path, *EVERY_STEP, "--checkpoint.load-step", 1, "--training.steps", 4)
-    assert "step-2 is pinned: it stays as it is, and is not saved again" in log
-    assert (step / "__0_0.distcp").stat().st_ino == before.st_ino and steps_in(tmp_path) == [1, 2, 3, 4]
+def test_a_rollback_leaves_the_newer_steps_and_saves_over_no_pinned_one(tmp_path):
+    train(tmp_path, *EVERY_STEP, "--training.steps", 7)
+    pinned, newer = tmp_path / "checkpoint/step-3", tmp_path / "checkpoint/step-7"
+    milepost("pin", pinned)
+    before = [(step / "__0_0.distcp").stat().st_ino for step in (pinned, newer)]
+    log = train(tmp_path, *EVERY_STEP, "--checkpoint.load-step", 2, "--checkpoint.keep-latest-k", 2, "--training.steps", 5)
+    assert "step-3 is pinned: it stays as it is, and is not saved again" in log
+    # After step 4: of the run's own 1, 2, 4 the first goes. 3, 6 and 7 are of the training that was rolled back.
+    assert steps_in(tmp_path) == [2, 3, 4, 5, 6, 7]
+    assert [(step / "__0_0.distcp").stat().st_ino for step in (pinned, newer)] == before
 
 
 def test_a_negative_number_is_refused(tmp_path):
