@@ -24,22 +24,28 @@ struct Integrity {
   std::string fault;
   std::string hint;
   std::vector<std::string> unlisted;  // files that the manifest does not list, which is no fault
+  std::vector<std::string> unsure;    // of those, the ones that the checkpoint consists of
   int64_t files = 0, bytes = 0;       // hashed by all ranks
 
-  // `required`: a folder without a manifest will not do.
-  bool is_good(bool required) const { return fault.empty() && (has_manifest || !required); }
+  // `required`: there must be a manifest, of everything that the checkpoint consists of.
+  bool is_good(bool required) const {
+    return fault.empty() && (!required || (has_manifest && unsure.empty()));
+  }
 };
 
-// What this rank finds, for judge(). Damage and an unfinished manifest are findings; throws StorageError for
-// a file that is there and cannot be read, ValueError for a path that is no folder. Cost: the rank's share of
-// the listed bytes is read and hashed, on all the cores that the process may use.
+// What this rank finds, for judge(). Damage and an unfinished manifest are findings, files that the disk does
+// not give back included; throws StorageError where this process may not read, ValueError for a path that is
+// no folder. Cost: the rank's share of the listed bytes is read and hashed, on all the cores that the process
+// may use.
 std::string inspect(const StorageLocation& folder, int64_t rank, int64_t num_ranks);
 
-// Requires: what inspect() has returned on ranks 0, 1, ... for the folder `path`. Throws FormatError for text
+// Requires: what inspect() has returned on ranks 0, 1, ... for the folder `path`. Ranks that saw other files
+// than the first one are a fault, since nobody may have hashed what those are. Throws FormatError for text
 // that is not inspect()'s.
 Integrity judge(const std::string& path, const std::vector<std::string>& findings);
 
-// The error for what is not good.
+// The error for what is not good, and the same in a few words: "it has no hash manifest".
 CheckpointManifestError refusal(const std::string& path, const Integrity& integrity);
+std::string brief(const Integrity& integrity);
 
 }  // namespace milepost::manager
