@@ -8,6 +8,7 @@
 #include "milepost/base/error.h"
 #include "milepost/config/registry.h"
 #include "milepost/engine/ema.h"
+#include "milepost/manager/fit.h"
 
 namespace milepost::manager {
 namespace {
@@ -16,11 +17,27 @@ void require(bool holds, const char* text) {
   if (!holds) throw config::LaunchError("AssertionError", text);
 }
 
+// Weights that a new run could start from.
+bool has_weights(const Step& step) {
+  return step.kind == Step::Kind::kModelOnly || step.kind == Step::Kind::kHuggingFace;
+}
+
+// Requires has_weights(step).
+std::string how_to_begin_with(const Step& step, const std::string& folder) {
+  const bool from_hf = step.kind == Step::Kind::kHuggingFace;
+  return fmt::format(
+      "to start a new run from its weights, give --checkpoint.initial-load-path {}{} and "
+      "another --checkpoint.folder",
+      step_path(folder, step.number), from_hf ? " --checkpoint.initial-load-in-hf" : "");
+}
+
 // The newer steps that are not taken, one line each.
-std::vector<Message> explain_passed_over(const Survey& found) {
+std::vector<Message> explain_passed_over(const Survey& found, const std::string& folder) {
   std::vector<Message> messages;
   for (const Step& step : found.passed_over) {
-    messages.push_back({true, fmt::format("step-{} is not resumed from: {}", step.number, step.why)});
+    std::string text = fmt::format("step-{} is not resumed from: {}", step.number, step.why);
+    if (has_weights(step)) text += "; " + how_to_begin_with(step, folder);
+    messages.push_back({true, std::move(text)});
   }
   return messages;
 }
@@ -30,27 +47,43 @@ bool any_is_damaged(const std::vector<Step>& steps) {
                      [](const Step& step) { return step.kind == Step::Kind::kDamaged; });
 }
 
-bool all_are_damaged(const std::vector<Step>& steps) {
-  return std::all_of(steps.begin(), steps.end(),
-                     [](const Step& step) { return step.kind == Step::Kind::kDamaged; });
-}
-
 [[noreturn]] void refuse_unresumable(const std::string& folder, const Survey& found) {
   std::string text = "no checkpoint here can be resumed from:";
   for (const Step& step : found.passed_over) text += fmt::format("\n  step-{}: {}", step.number, step.why);
   std::vector<const char*> hints;
-  if (any_is_damaged(found.passed_over)) {
+  if (!std::all_of(found.passed_over.begin(), found.passed_over.end(), has_weights)) {
     hints.push_back(
         "restore the damaged files from a copy; or, to begin without these steps, remove their folders or "
         "give another one with --checkpoint.folder");
   }
-  if (!all_are_damaged(found.passed_over)) {
+  if (std::any_of(found.passed_over.begin(), found.passed_over.end(), has_weights)) {
     hints.push_back(
         "to start from the weights of a whole step, name its folder with --checkpoint.initial-load-path and "
         "give a new folder; or leave the absent parts out with --checkpoint.exclude-from-loading");
   }
   ValueError error(text, fmt::format("{}", fmt::join(hints, "; ")));
   error.set_path(folder);
+  throw error;
+}
+
+// The newest first.
+std::string steps_text(const std::vector<int64_t>& steps) {
+  std::vector<std::string> names;
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step)
+    names.push_back(fmt::format("step-{}", *step));
+  return names_text(names, 20);
+}
+
+[[noreturn]] void refuse_partial(const Step& step, const std::string& folder,
+                                 const std::vector<int64_t>& there) {
+  std::string hint = has_weights(step) ? how_to_begin_with(step, folder) + "; " : "";
+  if (step.kind == Step::Kind::kModelOnly) {
+    hint += "to go on without the absent parts, name them with --checkpoint.exclude-from-loading; ";
+  }
+  hint += "to resume another step, name it: there are " + steps_text(there);
+  ValueError error(fmt::format("--checkpoint.load_step={} cannot be resumed from: {}", step.number, step.why),
+                   hint);
+  error.set_path(step_path(folder, step.number));
   throw error;
 }
 
@@ -127,19 +160,32 @@ void check_excluded(const config::Checkpoint& options) {
   }
 }
 
-Start choose_start(const config::Checkpoint& options, const std::string& folder,
-                   const std::string& hf_assets_path, int64_t load_step, const Survey& found) {
-  if (load_step >= 0) {
-    if (!found.folder_exists) {
-      throw StorageError(ErrorCode::kNotFound,
-                         fmt::format("--checkpoint.load_step={} not found because checkpoint.folder {} does "
-                                     "not exist",
-                                     load_step, folder),
-                         folder);
-    }
-    return own_step(options, folder, load_step);
+Start choose_named_step(const config::Checkpoint& options, const std::string& folder, int64_t number,
+                        const NamedStep& found) {
+  const std::string path = step_path(folder, number);
+  if (!found.folder_exists) {
+    throw StorageError(ErrorCode::kNotFound,
+                       fmt::format("--checkpoint.load_step={} not found because checkpoint.folder {} does "
+                                   "not exist",
+                                   number, folder),
+                       folder);
   }
-  std::vector<Message> messages = explain_passed_over(found);
+  if (!found.step) {
+    throw StorageError(
+        ErrorCode::kNotFound,
+        fmt::format("--checkpoint.load_step={} not found at {}; {}", number, path,
+                    found.there.empty() ? "there are no steps" : "there are " + steps_text(found.there)),
+        path);
+  }
+  const Step::Kind kind = found.step->kind;
+  if (kind != Step::Kind::kFull && kind != Step::Kind::kDamaged)
+    refuse_partial(*found.step, folder, found.there);
+  return own_step(options, folder, number);
+}
+
+Start choose_start(const config::Checkpoint& options, const std::string& folder,
+                   const std::string& hf_assets_path, const Survey& found) {
+  std::vector<Message> messages = explain_passed_over(found, folder);
   const bool has_initial =
       (options.initial_load_path && !options.initial_load_path->empty()) || options.initial_load_in_hf;
   if (!found.newest && is_in_the_way(found.passed_over, has_initial)) refuse_unresumable(folder, found);

@@ -25,8 +25,8 @@ Survey own(int64_t step) {
   return found;
 }
 
-Start start_of(const config::Checkpoint& options, int64_t load_step, const Survey& found) {
-  return choose_start(options, kFolder, "/assets", load_step, found);
+Start start_of(const config::Checkpoint& options, const Survey& found) {
+  return choose_start(options, kFolder, "/assets", found);
 }
 
 std::string text_of(const Start& start) {
@@ -36,7 +36,7 @@ std::string text_of(const Start& start) {
 }
 
 TEST(Start, IsFreshWithoutAnything) {
-  const Start start = start_of({}, -1, {});
+  const Start start = start_of({}, {});
   EXPECT_EQ(start.source, Source::kFresh);
   EXPECT_THAT(text_of(start), HasSubstr("this is a fresh start"));
 }
@@ -44,71 +44,105 @@ TEST(Start, IsFreshWithoutAnything) {
 TEST(Start, OwnFolderWinsOverTheInitialPath) {
   config::Checkpoint options;
   options.initial_load_path = "/weights";
-  const Start start = start_of(options, -1, own(20));
+  const Start start = start_of(options, own(20));
   EXPECT_EQ(start.source, Source::kOwnStep);
   EXPECT_EQ(start.path, "/run/checkpoint/step-20");
   EXPECT_FALSE(start.model_only);
   EXPECT_THAT(text_of(start), HasSubstr("/weights is ignored"));
 }
 
-TEST(Start, StepZeroIsTheModelOnly) { EXPECT_TRUE(start_of({}, -1, own(0)).model_only); }
+TEST(Start, StepZeroIsTheModelOnly) { EXPECT_TRUE(start_of({}, own(0)).model_only); }
 
-TEST(Start, ANamedStepIsTakenAsItIs) {
-  Survey found;
-  found.folder_exists = true;
-  const Start start = start_of({}, 7, found);
-  EXPECT_EQ(start.path, "/run/checkpoint/step-7");
-  EXPECT_EQ(start.step, 7);
+NamedStep named(Step::Kind kind, const std::string& why) { return {true, Step{7, kind, why}, {5, 7}}; }
+
+TEST(Start, ANamedStepIsTakenUnlessItLacksSomething) {
+  for (const Kind kind : {Kind::kFull, Kind::kDamaged}) {
+    const Start start = choose_named_step({}, kFolder, 7, named(kind, "its file a is missing"));
+    EXPECT_EQ(start.path, "/run/checkpoint/step-7");
+    EXPECT_EQ(start.step, 7);
+  }
+}
+
+std::string refusal_of_named(const NamedStep& found) {
+  try {
+    choose_named_step({}, kFolder, 7, found);
+  } catch (const Error& error) {
+    return std::string(error_code_name(error.code())) + ": " + error.what();
+  }
+  return "nothing was refused";
 }
 
 TEST(Start, ANamedStepNeedsTheFolder) {
-  try {
-    start_of({}, 5, {});
-    FAIL();
-  } catch (const StorageError& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kNotFound);
-    EXPECT_THAT(error.what(), HasSubstr("--checkpoint.load_step=5 not found because checkpoint.folder "
-                                        "/run/checkpoint does not exist"));
-  }
+  EXPECT_THAT(refusal_of_named({}),
+              AllOf(HasSubstr("not_found: "),
+                    HasSubstr("--checkpoint.load_step=7 not found because checkpoint.folder "
+                              "/run/checkpoint does not exist")));
+}
+
+TEST(Start, WhereANamedStepIsNotThoseThatAreThereAreListed) {
+  EXPECT_THAT(refusal_of_named({true, std::nullopt, {9, 10}}),
+              AllOf(HasSubstr("not_found: "),
+                    HasSubstr("--checkpoint.load_step=7 not found at /run/checkpoint/step-7; "
+                              "there are step-10, step-9")));
+  EXPECT_THAT(refusal_of_named({true, std::nullopt, {}}), HasSubstr("there are no steps"));
+}
+
+TEST(Start, ANamedStepWithoutAStateIsRefusedWithWhatElseCanBeDone) {
+  EXPECT_THAT(
+      refusal_of_named(named(Kind::kModelOnly, "it holds no optimizer")),
+      AllOf(
+          HasSubstr("/run/checkpoint/step-7: --checkpoint.load_step=7 cannot be resumed from: it holds no "
+                    "optimizer; "),
+          HasSubstr("--checkpoint.initial-load-path /run/checkpoint/step-7 and another --checkpoint.folder"),
+          HasSubstr("--checkpoint.exclude-from-loading"), HasSubstr("there are step-7, step-5")));
+  EXPECT_THAT(refusal_of_named(named(Kind::kHuggingFace, "it holds safetensors")),
+              AllOf(HasSubstr("step-7 --checkpoint.initial-load-in-hf and"),
+                    Not(HasSubstr("--checkpoint.exclude-from-loading"))));
+  EXPECT_THAT(refusal_of_named(named(Kind::kNoModel, "it holds no model")),
+              Not(HasSubstr("initial-load-path")));
 }
 
 TEST(Start, InitialPathsBringTheirOptions) {
   config::Checkpoint options;
   options.initial_load_path = "/weights";
-  Start start = start_of(options, -1, {});
+  Start start = start_of(options, {});
   EXPECT_EQ(start.source, Source::kInitialPath);
   EXPECT_TRUE(start.model_only);
   EXPECT_FALSE(start.from_hf);
   options.initial_load_in_hf = options.initial_load_in_hf_quantized = true;
-  start = start_of(options, -1, {});
+  start = start_of(options, {});
   EXPECT_TRUE(start.from_hf && start.quantised);
   EXPECT_THAT(text_of(start),
               HasSubstr("Loading from HF safetensors from --checkpoint.initial_load_path: /weights"));
   options.initial_load_model_only = false;
-  EXPECT_THROW(start_of(options, -1, {}), config::LaunchError);
+  EXPECT_THROW(start_of(options, {}), config::LaunchError);
 }
 
 TEST(Start, HuggingFaceWeightsMayLieAmongTheAssets) {
   config::Checkpoint options;
   options.initial_load_in_hf = true;
-  const Start start = start_of(options, -1, {});
+  const Start start = start_of(options, {});
   EXPECT_EQ(start.source, Source::kHfAssets);
   EXPECT_EQ(start.path, "/assets");
-  EXPECT_THROW(choose_start(options, kFolder, "", -1, {}), config::LaunchError);
+  EXPECT_THROW(choose_start(options, kFolder, "", {}), config::LaunchError);
 }
 
 TEST(Start, SaysWhyNewerStepsAreNotTaken) {
   Survey found = own(10);
   found.passed_over = {{30, Kind::kModelOnly, "it holds no optimizer"}};
-  const Start start = start_of({}, -1, found);
+  const Start start = start_of({}, found);
   ASSERT_FALSE(start.messages.empty());
   EXPECT_TRUE(start.messages[0].is_warning);
-  EXPECT_EQ(start.messages[0].text, "step-30 is not resumed from: it holds no optimizer");
+  EXPECT_EQ(start.messages[0].text,
+            "step-30 is not resumed from: it holds no optimizer; to start a new run from its weights, give "
+            "--checkpoint.initial-load-path /run/checkpoint/step-30 and another --checkpoint.folder");
+  found.passed_over = {{30, Kind::kDamaged, "its file a is missing"}};
+  EXPECT_EQ(start_of({}, found).messages[0].text, "step-30 is not resumed from: its file a is missing");
 }
 
 std::string refusal_of(const config::Checkpoint& options, const Survey& found) {
   try {
-    start_of(options, -1, found);
+    start_of(options, found);
   } catch (const ValueError& error) {
     return error.what();
   }
@@ -124,7 +158,7 @@ TEST(Start, DoesNotBeginAnewBesideFinishedWork) {
   EXPECT_THAT(text, AllOf(HasSubstr("--checkpoint.exclude-from-loading"), Not(HasSubstr("damaged"))));
   config::Checkpoint options;
   options.initial_load_path = "/weights";
-  EXPECT_EQ(start_of(options, -1, found).source, Source::kInitialPath);
+  EXPECT_EQ(start_of(options, found).source, Source::kInitialPath);
 }
 
 TEST(Start, DoesNotBeginAnewOverDamagedSteps) {
@@ -141,7 +175,7 @@ TEST(Start, DoesNotBeginAnewOverDamagedSteps) {
     EXPECT_THAT(text, Not(HasSubstr("--checkpoint.exclude-from-loading")));
   }
   found.newest = Step{5, Kind::kFull, ""};
-  EXPECT_EQ(start_of({}, -1, found).step, 5);
+  EXPECT_EQ(start_of({}, found).step, 5);
 }
 
 TEST(Start, MustBeAFolder) {

@@ -12,6 +12,7 @@
 #include "milepost/format/safetensors.h"
 #include "milepost/manager/entries.h"
 #include "milepost/manager/policy.h"
+#include "milepost/storage/lasting.h"
 
 namespace milepost::manager {
 namespace {
@@ -19,6 +20,16 @@ namespace {
 bool is_file(Storage& storage, const std::string& folder, std::string_view name) {
   const std::optional<FileInfo> info = storage.stat(join_path(folder, name));
   return info && info->is_regular;
+}
+
+// Where the disk cannot say, there is a step all the same, and a damaged one.
+bool claims_to_be_a_checkpoint(Storage& storage, const std::string& folder) {
+  try {
+    return is_file(storage, folder, dcp::kMetadataName) || is_file(storage, folder, safetensors::kIndexName);
+  } catch (const StorageError& error) {
+    if (!is_lasting(error)) throw;
+    return true;
+  }
 }
 
 bool has_model(const Catalog& catalog) {
@@ -34,9 +45,9 @@ bool has_part(const Catalog& catalog, std::string_view part) {
 }
 
 // "no optimizer and no train_state"; empty when nothing is lacking.
-std::string lacking(const Catalog& catalog, const std::vector<std::string>& parts) {
+std::string lacking(const Catalog& catalog, bool has_model, const std::vector<std::string>& parts) {
   std::vector<std::string> absent;
-  if (!has_model(catalog)) absent.emplace_back("no model");
+  if (!has_model) absent.emplace_back("no model");
   for (const std::string& part : parts) {
     if (!has_part(catalog, part)) absent.push_back("no " + part);
   }
@@ -59,13 +70,17 @@ std::vector<int64_t> needed_bytes(const Catalog& catalog) {
   return needed;
 }
 
+std::vector<std::string> parts_needed(int64_t step, const std::vector<std::string>& parts) {
+  return step == 0 ? std::vector<std::string>{} : parts;
+}
+
 // Goes through the steps below `limit`, the newest first, until one is full.
 void look_below(const StorageLocation& folder, const std::vector<std::string>& parts, int64_t limit,
                 Survey* survey) {
   const std::vector<int64_t> steps = list_steps(folder);
   for (auto number = steps.rbegin(); number != steps.rend(); ++number) {
     if (*number >= limit) continue;
-    Step step = classify_step(folder, *number, *number == 0 ? std::vector<std::string>{} : parts);
+    Step step = classify_step(folder, *number, parts_needed(*number, parts));
     if (step.kind == Step::Kind::kFull) {
       survey->newest = std::move(step);
       return;
@@ -94,9 +109,7 @@ std::vector<int64_t> list_steps(const StorageLocation& folder) {
   for (const FileInfo& entry : folder.storage->list(folder.path)) {
     const std::optional<int64_t> number = entry.is_directory ? step_number(entry.name) : std::nullopt;
     if (!number) continue;
-    const std::string path = join_path(folder.path, entry.name);
-    if (is_file(*folder.storage, path, dcp::kMetadataName) ||
-        is_file(*folder.storage, path, safetensors::kIndexName)) {
+    if (claims_to_be_a_checkpoint(*folder.storage, join_path(folder.path, entry.name))) {
       steps.push_back(*number);
     }
   }
@@ -131,12 +144,19 @@ Step classify_step(const StorageLocation& folder, int64_t number, const std::vec
       return step;
     }
     require_complete(*checkpoint);
-    const std::string absent = lacking(checkpoint->catalog(), parts);
-    step.kind = absent.empty() ? Step::Kind::kFull : Step::Kind::kModelOnly;
+    const bool is_of_a_model = has_model(checkpoint->catalog());
+    const std::string absent = lacking(checkpoint->catalog(), is_of_a_model, parts);
+    step.kind = absent.empty()  ? Step::Kind::kFull
+                : is_of_a_model ? Step::Kind::kModelOnly
+                                : Step::Kind::kNoModel;
     if (!absent.empty()) step.why = "it holds " + absent;
   } catch (const FormatError& error) {
     step.kind = Step::Kind::kDamaged;
     step.why = fmt::format("it is not complete: {}", error.summary());
+  } catch (const StorageError& error) {
+    if (!is_lasting(error)) throw;
+    step.kind = Step::Kind::kDamaged;
+    step.why = fmt::format("it cannot be read: {}", error.what());
   }
   return step;
 }
@@ -155,6 +175,21 @@ void pass_over_newest(const StorageLocation& folder, const std::vector<std::stri
   survey->passed_over.push_back({number, Step::Kind::kDamaged, std::move(why)});
   survey->newest.reset();
   look_below(folder, parts, number, survey);
+}
+
+NamedStep look_up_step(const StorageLocation& folder, int64_t number, const std::vector<std::string>& parts) {
+  const auto is_folder = [&](const std::string& path) {
+    const std::optional<FileInfo> info = folder.storage->stat(path);
+    return info && info->is_directory;
+  };
+  NamedStep found;
+  found.folder_exists = is_folder(folder.path);
+  if (!found.folder_exists) return found;
+  found.there = list_steps(folder);
+  if (is_folder(step_path(folder.path, number))) {
+    found.step = classify_step(folder, number, parts_needed(number, parts));
+  }
+  return found;
 }
 
 bool is_own(const Checkpoint& checkpoint) { return checkpoint.catalog().find_object(kRunKey).has_value(); }

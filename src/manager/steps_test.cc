@@ -5,6 +5,7 @@
 
 #include "manager/test_steps.h"
 #include "milepost/base/error.h"
+#include "milepost/storage/faulty.h"
 
 namespace milepost::manager {
 namespace {
@@ -93,6 +94,72 @@ TEST(Steps, DamagedOnesAreNotResumed) {
   for (const Step& step : found.passed_over) EXPECT_EQ(step.kind, Kind::kDamaged) << step.number;
   EXPECT_THAT(found.passed_over[0].why, HasSubstr("__0_0.distcp has 5 bytes"));
   EXPECT_THAT(found.passed_over[1].why, HasSubstr("__0_0.distcp is missing"));
+}
+
+TEST(Steps, ThoseThatTheDiskDoesNotGiveBackAreNotResumed) {
+  TestSteps steps;
+  for (const int64_t step : {5, 6, 7}) steps.add_full(step);
+  // The index of step 7 is opened first; `read` is of its bytes, `stat` of what lies in its folder.
+  for (const char* fault : {"fail=open:1:EIO", "fail=read:1:EIO", "fail=open:1:ESTALE"}) {
+    const StorageLocation faulty{faulty_storage(steps.where.storage, parse_faults(fault)), steps.where.path};
+    const Survey found = survey_steps(faulty, kAllParts);
+    ASSERT_TRUE(found.newest) << fault;
+    EXPECT_EQ(found.newest->number, 6) << fault;
+    EXPECT_EQ(found.passed_over[0].kind, Kind::kDamaged);
+    EXPECT_THAT(found.passed_over[0].why, HasSubstr("it cannot be read: /run/step-7/.metadata: "));
+  }
+  for (const char* fault : {"fail=open:1:EACCES", "fail=open:1:EMFILE"}) {
+    const StorageLocation faulty{faulty_storage(steps.where.storage, parse_faults(fault)), steps.where.path};
+    EXPECT_THROW(survey_steps(faulty, kAllParts), StorageError) << fault;
+  }
+}
+
+TEST(Steps, AFolderThatTheDiskDoesNotGiveBackIsADamagedStep) {
+  TestSteps steps;
+  for (const int64_t step : {5, 6}) steps.add_full(step);
+  int passed_over = 0;
+  for (int64_t call = 1; call <= 6; ++call) {
+    const std::vector<Fault> faults = {{"stat", call, EIO}};
+    try {
+      const Survey found =
+          survey_steps({faulty_storage(steps.where.storage, faults), steps.where.path}, kAllParts);
+      passed_over += static_cast<int>(found.passed_over.size());
+      EXPECT_TRUE(found.newest) << call;
+    } catch (const StorageError& error) {
+      EXPECT_EQ(error.path(), "/run") << call;  // without the run's own folder there is nothing to say
+    }
+  }
+  EXPECT_GT(passed_over, 0);
+}
+
+TEST(Steps, PartsWithoutAModelAreNone) {
+  TestSteps steps;
+  steps.add_full(5);
+  SnapshotBuilder builder;
+  builder.add_object("optimizer.x", builder.values().integer(1));
+  const Snapshot snapshot = std::move(builder).finish();
+  save_dcp({steps.where.storage, "/run/step-6"}, {snapshot.plan}, {snapshot.checkpoint}, {}, false);
+  const Survey found = survey_steps(steps.where, {"optimizer"});
+  EXPECT_EQ(found.newest->number, 5);
+  EXPECT_EQ(found.passed_over[0].kind, Kind::kNoModel);
+  EXPECT_EQ(found.passed_over[0].why, "it holds no model");
+}
+
+TEST(Steps, NamedOnesAreLookedUpWithTheOthersThatAreThere) {
+  TestSteps steps;
+  steps.add_full(5);
+  steps.add(7, {});
+  steps.add(0, {});
+  steps.write("step-9", "a file");
+  EXPECT_EQ(look_up_step(steps.where, 5, kAllParts).step->kind, Kind::kFull);
+  EXPECT_EQ(look_up_step(steps.where, 7, kAllParts).step->kind, Kind::kModelOnly);
+  EXPECT_EQ(look_up_step(steps.where, 0, kAllParts).step->kind, Kind::kFull);
+  for (const int64_t absent : {6, 9}) {
+    const NamedStep found = look_up_step(steps.where, absent, kAllParts);
+    EXPECT_TRUE(found.folder_exists && !found.step) << absent;
+    EXPECT_THAT(found.there, ElementsAre(0, 5, 7));
+  }
+  EXPECT_FALSE(look_up_step({steps.where.storage, "/nowhere"}, 5, kAllParts).folder_exists);
 }
 
 TEST(Steps, OlderOnesComeWhenTheNewestIsFoundDamaged) {

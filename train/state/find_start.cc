@@ -1,3 +1,5 @@
+#include "train/state/find_start.h"
+
 #include <fmt/format.h>
 
 #include "milepost/base/error.h"
@@ -6,7 +8,6 @@
 #include "milepost/manager/fit.h"
 #include "milepost/manager/integrity.h"
 #include "milepost/storage/staging.h"
-#include "train/state/find_start.h"
 #include "train/state/stopwatch.h"
 
 namespace milepost::train {
@@ -25,10 +26,9 @@ class Finder {
     ranks_.all([&] {
       if (ranks_.is_first() && !options_.load_only) settle_debris();
     });
-    manager::Survey found;
-    ranks_.all([&] { found = look(); });
+    ranks_.all([&] { look(); });
     for (;;) {
-      const Start start = choose(found);
+      const Start start = choose();
       if (start.source == Start::Source::kFresh || !options_.extensions.verify_hash_manifest) {
         tell(start);
         return start;
@@ -42,12 +42,7 @@ class Finder {
       say(true, refusal.what());
       say(true, fmt::format("An older step is looked for in place of step {} (checkpoint.fallback_to_older)",
                             start.step));
-      ranks_.all([&] {
-        manager::pass_over_newest(folder_, parts_,
-                                  integrity.fault.empty() ? "it has no hash manifest"
-                                                          : "its files are not what its hash manifest says",
-                                  &found);
-      });
+      ranks_.all([&] { manager::pass_over_newest(folder_, parts_, manager::brief(integrity), &found_); });
     }
   }
 
@@ -59,12 +54,12 @@ class Finder {
     for (const manager::Message& message : start.messages) say(message.is_warning, message.text);
   }
 
-  manager::Survey look() const {
-    if (step_ < 0) return manager::survey_steps(folder_, parts_);
-    manager::Survey found;
-    const std::optional<FileInfo> info = folder_.storage->stat(folder_.path);
-    found.folder_exists = info && info->is_directory;
-    return found;
+  void look() {
+    if (step_ < 0) {
+      found_ = manager::survey_steps(folder_, parts_);
+    } else {
+      named_ = manager::look_up_step(folder_, step_, parts_);
+    }
   }
 
   // Of saves that a kill interrupted. A failure costs room, or a step that is passed over.
@@ -86,11 +81,12 @@ class Finder {
   }
 
   // The same on all ranks.
-  Start choose(const manager::Survey& found) const {
+  Start choose() const {
     Start start;
     const std::vector<std::string> paths = ranks_.gather([&] {
-      start = manager::choose_start(options_, folder_.path, config::find_bundled(config_.hf_assets_path),
-                                    step_, found);
+      start = step_ < 0 ? manager::choose_start(options_, folder_.path,
+                                                config::find_bundled(config_.hf_assets_path), found_)
+                        : manager::choose_named_step(options_, folder_.path, step_, named_);
       manager::require_present(start);
       return start.path;
     });
@@ -138,6 +134,8 @@ class Finder {
   const LogLine& log_;
   const config::Checkpoint& options_ = config_.checkpoint;
   const StorageLocation folder_ = resolve_location(manager::checkpoint_folder(config_));
+  manager::Survey found_;     // where no step is named
+  manager::NamedStep named_;  // where one is
 };
 
 }  // namespace

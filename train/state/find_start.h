@@ -16,8 +16,9 @@ namespace milepost::train {
 //
 // With extensions.verify_hash_manifest, whatever is to be loaded is hashed first, by all ranks together, and
 // damage that one finds is thrown on all of them (CheckpointManifestError); with fallback_to_older, the
-// newest older step of the own folder is taken instead, unless `step` names one. Throws as choose_start() and
-// require_present() do; StorageError for files that cannot be read; ValueError where ranks see other folders.
+// newest older step of the own folder is taken instead, unless `step` names one. Throws as choose_start(),
+// choose_named_step() and require_present() do; StorageError where this process may not read; ValueError
+// where ranks see other folders.
 manager::Start find_start(const config::Trainer& config, const Job& job,
                           const std::vector<std::string>& parts, int64_t step, const Together& ranks,
                           const LogLine& log);

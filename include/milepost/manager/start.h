@@ -1,8 +1,10 @@
 // Start: which checkpoint a run begins with (spec checkpoint-manager, section 8).
 //
 //   Survey found = survey_steps(folder, parts_to_load(options));
-//   Start start = choose_start(options, folder, hf_assets_path, load_step, found);   // decides
-//   require_present(storage, start);                                                // looks
+//   Start start = choose_start(options, folder, hf_assets_path, found);  // decides
+//   require_present(start);                                             // looks
+//
+// or, where a step is named, choose_named_step() on what look_up_step() has found.
 //
 // A run's own folder wins over every initial path. Threads: pure but for require_present.
 #pragma once
@@ -35,13 +37,18 @@ bool is_excluded(const config::Checkpoint& options, std::string_view part);
 // TorchTitan asks at full loads only.
 void check_excluded(const config::Checkpoint& options);
 
-// `load_step`: -1 for the newest, else exactly that one. Throws StorageError kNotFound for a step of an
-// absent folder; ValueError, which names every step and what is wrong with it, when the folder holds steps
-// but none to go on from and a new run would begin over them unnoticed: damaged ones, and, unless an initial
-// path is given, those without a training state. LaunchError "AssertionError" for options that
-// config::validate refuses as well.
+// The newest own step, else what the options name for a beginning. Throws ValueError, which names every step
+// and what is wrong with it, when the folder holds steps but none to go on from and a new run would begin
+// over them unnoticed: damaged ones, and, unless an initial path is given, those without a training state.
+// LaunchError "AssertionError" for options that config::validate refuses as well.
 Start choose_start(const config::Checkpoint& options, const std::string& folder,
-                   const std::string& hf_assets_path, int64_t load_step, const Survey& found);
+                   const std::string& hf_assets_path, const Survey& found);
+
+// The own step of that number. A damaged one is chosen: what is wrong with its files is for those to say who
+// verify and read them. Throws StorageError kNotFound, which lists the steps that are there, for one that is
+// not; ValueError for one that holds less than a resume needs, with how a new run starts from its weights.
+Start choose_named_step(const config::Checkpoint& options, const std::string& folder, int64_t number,
+                        const NamedStep& found);
 
 // Throws StorageError kNotFound for a step, ValueError for an initial path, that is no folder.
 void require_present(const Start& start);

@@ -34,14 +34,16 @@ struct Step {
     kFull,         // the model and all parts that were asked for
     kModelOnly,    // the model, but not all of them
     kHuggingFace,  // safetensors
-    kDamaged,      // files are missing or cut short, or the index cannot be read
+    kNoModel,      // parts without a model
+    kDamaged,      // files are missing or cut short, or cannot be read
   };
   int64_t number = 0;
   Kind kind = Kind::kDamaged;
   std::string why;  // why it is not kFull, for people: "it holds no optimizer and no train_state"
 };
 
-// What step `number` of `folder` is; `parts`: which of kStateParts a resume needs.
+// What step `number` of `folder` is; `parts`: which of kStateParts a resume needs. Throws StorageError for
+// what keeps this process from looking (is_lasting() in storage/lasting.h is not so): rights, descriptors.
 Step classify_step(const StorageLocation& folder, int64_t number, const std::vector<std::string>& parts);
 
 // Throws FormatError (path) unless every data file that the index names is there in full length: kMissingFile
@@ -49,7 +51,8 @@ Step classify_step(const StorageLocation& folder, int64_t number, const std::vec
 void require_complete(const Checkpoint& checkpoint);
 
 // The newest step that training can go on from, and the newer ones that it cannot, newest first. Step 0,
-// which holds what a model starts as, only needs a model. Cost: the indexes of the steps looked at.
+// which holds what a model starts as, only needs a model. Cost: the indexes of the steps looked at. Throws as
+// classify_step() does.
 struct Survey {
   bool folder_exists = false;
   std::optional<Step> newest;
@@ -60,6 +63,14 @@ Survey survey_steps(const StorageLocation& folder, const std::vector<std::string
 // survey.newest, and the `parts` that it was found with.
 void pass_over_newest(const StorageLocation& folder, const std::vector<std::string>& parts, std::string why,
                       Survey* survey);
+
+// A step that a run asks for by its number.
+struct NamedStep {
+  bool folder_exists = false;
+  std::optional<Step> step;    // nullopt: it has no folder
+  std::vector<int64_t> there;  // as list_steps(), for who asked for another
+};
+NamedStep look_up_step(const StorageLocation& folder, int64_t number, const std::vector<std::string>& parts);
 
 // Whether Milepost wrote the checkpoint (it says so in `milepost.run`); retention removes no other.
 bool is_own(const Checkpoint& checkpoint);
