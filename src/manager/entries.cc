@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "milepost/base/checksum.h"
 #include "milepost/base/error.h"
 #include "milepost/engine/checkpoint.h"
 
@@ -33,6 +34,16 @@ bool read_bool(std::string_view key, const Value& value) {
 
 std::string data_rank_key(int64_t dp_rank) { return fmt::format("dataloader.dp_rank_{}", dp_rank); }
 std::string rng_key(int64_t rank) { return fmt::format("milepost.rng.rank_{}", rank); }
+
+uint64_t seed_of_rank(std::string_view rng_of_rank_0, int64_t rank) {
+  Sha256 hash;
+  hash.update(as_bytes(fmt::format("rank {} of ", rank)));
+  hash.update(as_bytes(rng_of_rank_0));
+  const Sha256Digest digest = hash.finish();
+  uint64_t seed = 0;
+  for (size_t i = 0; i < sizeof seed; ++i) seed = seed << 8 | static_cast<uint8_t>(digest[i]);
+  return seed;
+}
 
 std::string optimizer_state_key(std::string_view parameter, std::string_view name) {
   return fmt::format("optimizer.state.{}.{}", parameter, name);

@@ -69,6 +69,12 @@ TEST(Entries, ValuesOfOtherTypesAreRefused) {
   EXPECT_EQ(read_text("k", text), "x");
 }
 
+TEST(Entries, SeedsOfRanksThatWereNotSavedNeverChange) {
+  EXPECT_EQ(seed_of_rank("state", 3), 13037905979075768593u);
+  EXPECT_NE(seed_of_rank("state", 4), seed_of_rank("state", 3));
+  EXPECT_NE(seed_of_rank("other", 3), seed_of_rank("state", 3));
+}
+
 Catalog catalog() {
   Catalog catalog;
   catalog.add_tensor("a", DType::kFloat32, Dims{2, 3});

@@ -53,12 +53,16 @@ class Targets {
     plan_.emplace(checkpoint, targets_);
     return describe_wants(*plan_, host_name(), is_set_to_share_on_one_host());
   }
-  // All ranks together, each with what all have returned from plan().
-  void fill(const std::vector<std::string>& wants, ProcessGroups* groups, std::vector<Message>* messages) {
-    const at::NoGradGuard no_grad;
+  // Decides, with what all ranks have returned from plan(), who reads what, and gets ready for it.
+  void prepare(const std::vector<std::string>& wants, ProcessGroups* groups) {
     std::vector<SharedPieces> shared;
     if (groups != nullptr && groups->store() != nullptr) shared = share_reads(*plan_, wants, groups->mesh());
-    const SharedLoadReport report = carry_out(*plan_, shared, groups);
+    load_.emplace(*plan_, shared, groups);
+  }
+  // All ranks together, once all have returned from prepare().
+  void fill(ProcessGroups* groups, std::vector<Message>* messages) {
+    const at::NoGradGuard no_grad;
+    const SharedLoadReport report = load_->carry_out();
     if (groups != nullptr) {
       messages->push_back({false, fmt::format("Read {} bytes of the checkpoint, and had {} from other ranks",
                                               report.bytes_read, report.bytes_received)});
@@ -87,6 +91,7 @@ class Targets {
  private:
   std::vector<LoadTarget> targets_;
   std::optional<LoadPlan> plan_;
+  std::optional<SharedLoad> load_;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;
 };
 
@@ -153,8 +158,9 @@ class JobLoad {
       targets_.report_casts(checkpoint_->catalog(), &messages_);
       return targets_.plan(checkpoint_);
     });
+    ranks.all([&] { targets_.prepare(wants, job_.groups); });
     ranks.all([&] {
-      targets_.fill(wants, job_.groups, &messages_);
+      targets_.fill(job_.groups, &messages_);
       apply();
     });
     return std::move(messages_);
@@ -212,14 +218,26 @@ class JobLoad {
     if (takes("train_state")) {
       train_.step = values_.count(manager::kStepKey);
       train_.ntokens_seen = values_.count(manager::kTokensKey);
-      const std::string rng = manager::rng_key(job_.rank());
-      if (values_.has(rng)) rng_ = values_.text(rng);
+      decode_random_numbers();
     }
     if (!takes("dataloader")) return;
     const std::string entry = manager::data_rank_key(job_.dp_rank);
     if (values_.has(entry)) loader_.titan_entry = values_.text(entry);
     loader_.titan_world_size = values_.count(manager::kDataWorldKey);
     if (values_.has(manager::kLedgerKey)) loader_.ledger = values_.text(manager::kLedgerKey);
+  }
+
+  // A rank that the saved job had not goes on with numbers of its own, which the checkpoint decides.
+  void decode_random_numbers() {
+    const std::string own = manager::rng_key(job_.rank()), first = manager::rng_key(0);
+    if (values_.has(own)) {
+      rng_ = values_.text(own);
+    } else if (values_.has(first)) {
+      rng_seed_ = manager::seed_of_rank(values_.text(first), job_.rank());
+      messages_.push_back({false, fmt::format("The checkpoint holds no random numbers of rank {}: they go on "
+                                              "from a seed drawn from those of rank 0",
+                                              job_.rank())});
+    }
   }
 
   // As TorchTitan: a group takes the options of its first parameter.
@@ -262,6 +280,7 @@ class JobLoad {
     if (takes("lr_scheduler")) job_.scheduler->restore(last_epoch_);
     if (takes("train_state")) *job_.train = train_;
     if (rng_) set_rng_state(*rng_);
+    if (rng_seed_) seed_rng(*rng_seed_);
   }
 
   std::shared_ptr<const Checkpoint> checkpoint_;
@@ -276,7 +295,8 @@ class JobLoad {
   int64_t last_epoch_ = 0;
   TrainState train_;
   data::SavedLoader loader_;
-  std::optional<std::string> rng_;
+  std::optional<std::string> rng_;  // the generator's state, or
+  std::optional<uint64_t> rng_seed_;
 };
 
 // Compares a model with a checkpoint of either side's names; see Targets::plan.
@@ -321,7 +341,8 @@ std::vector<Message> load_model(const std::shared_ptr<const Checkpoint>& checkpo
   Targets targets;
   const std::vector<std::string> wants = ranks.gather(
       [&] { return plan_model(checkpoint, dims, is_quantised, *job.model, &targets, &messages); });
-  ranks.all([&] { targets.fill(wants, job.groups, &messages); });
+  ranks.all([&] { targets.prepare(wants, job.groups); });
+  ranks.all([&] { targets.fill(job.groups, &messages); });
   return messages;
 }
 

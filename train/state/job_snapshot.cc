@@ -140,6 +140,11 @@ void set_rng_state(const std::string& state) {
   }
 }
 
+void seed_rng(uint64_t seed) {
+  const std::lock_guard lock(generator().mutex());
+  generator().set_current_seed(seed);
+}
+
 JobSnapshot snapshot_of_job(const Job& job, const std::string& run_record, manager::StagingBuffers* staging) {
   Collector out(staging);
   out.add(manager::kStepKey, out.values().integer(job.train->step));

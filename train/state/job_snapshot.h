@@ -30,5 +30,7 @@ JobSnapshot snapshot_of_model(const Model& model, std::optional<DType> dtype);
 std::string rng_state();
 // Throws FormatError for what is no such state; the generator then is as before.
 void set_rng_state(const std::string& state);
+// As torch.manual_seed().
+void seed_rng(uint64_t seed);
 
 }  // namespace milepost::train

@@ -31,6 +31,9 @@ inline constexpr std::string_view kLedgerKey = "milepost.data_ledger";
 inline constexpr std::string_view kRunKey = "milepost.run";
 std::string data_rank_key(int64_t dp_rank);  // "dataloader.dp_rank_0"
 std::string rng_key(int64_t rank);           // "milepost.rng.rank_0"
+// What a rank of a job seeds its generator with whose checkpoint is of fewer ranks: another for each rank and
+// each state of rank 0's. Never changes, so that a resume can be repeated.
+uint64_t seed_of_rank(std::string_view rng_of_rank_0, int64_t rank);
 
 // `name`: "step", "exp_avg" or "exp_avg_sq".
 std::string optimizer_state_key(std::string_view parameter, std::string_view name);
