@@ -89,7 +89,7 @@ def test_a_step_can_be_named(tmp_path):
     log = train(tmp_path, "--checkpoint.load-step", 2, "--training.steps", 4)
     assert f"Loading the checkpoint from {tmp_path}/checkpoint/step-2." in log
     log = train(tmp_path, "--checkpoint.load-step", 5, status=FAILED)
-    assert f"--checkpoint.load_step=5 not found at {tmp_path}/checkpoint/step-5" in log
+    assert f"--checkpoint.load_step=5 not found at {tmp_path}/checkpoint/step-5; there are step-6, step-4, step-2" in log
     log = train(tmp_path / "none", "--checkpoint.load-step", 5, status=FAILED)
     assert "FileNotFoundError" in log and "--checkpoint.load_step=5 not found" in log
 
@@ -102,6 +102,9 @@ def test_the_last_save_may_hold_the_model_only(tmp_path):
     assert {t["dtype"] for t in tensors} == {"bfloat16"} and not any(t["name"].startswith("optimizer.") for t in tensors)
     log = train(tmp_path, *flags, "--training.steps", 8)
     assert "step-5 is not resumed from: it holds no optimizer" in log and "checkpoint/step-4." in log
+    assert f"to start a new run from its weights, give --checkpoint.initial-load-path {tmp_path}/checkpoint/step-5" in log
+    log = train(tmp_path, *flags, "--checkpoint.load-step", 5, status=FAILED)
+    assert "--checkpoint.load_step=5 cannot be resumed from: it holds no optimizer, no lr_scheduler, no dataloader and no train_state" in log
     # Alone it is no start, and a run does not begin anew beside it unnoticed.
     for step in (2, 4, 6, 8):
         shutil.rmtree(tmp_path / f"checkpoint/step-{step}", ignore_errors=True)
@@ -129,10 +132,13 @@ def first_loss(tmp_path, name, *flags, source=TITAN_RUN):
 
 
 def test_starts_from_weights_of_either_form(tmp_path):
-    """The same weights as DCP, as safetensors in one and in two files: the same first loss, another than without them."""
+    """The same weights as DCP and as safetensors, in one and in two files: the same first loss, another than without them."""
     dcp = first_loss(tmp_path, "dcp", "--checkpoint.initial-load-path", TITAN / "one_rank/step-10")
     hf = first_loss(tmp_path, "hf", "--checkpoint.initial-load-path", TITAN / "hf_last_one_rank", "--checkpoint.initial-load-in-hf")
     assert dcp == hf != first_loss(tmp_path, "none")
+    assert len(list((TITAN / "hf_last_fsdp2_indexed").glob("*.safetensors"))) == 2
+    two_files = first_loss(tmp_path, "two", "--checkpoint.initial-load-path", TITAN / "hf_last_fsdp2_indexed", "--checkpoint.initial-load-in-hf")
+    assert two_files == first_loss(tmp_path, "fsdp2", "--checkpoint.initial-load-path", TITAN / "fsdp2/step-10") != dcp
     milepost("export", TITAN / "one_rank/step-10", tmp_path / "fp8", "--config", TITAN / "config.json", "--fp8")
     flags = ("--checkpoint.initial-load-path", tmp_path / "fp8", "--checkpoint.initial-load-in-hf")
     fp8 = first_loss(tmp_path, "fp8_run", *flags, "--checkpoint.initial-load-in-hf-quantized")
@@ -191,7 +197,7 @@ def test_parts_can_be_left_out(tmp_path):
 def test_states_of_more_ranks_load_without_their_loader(tmp_path):
     flags = ("--checkpoint.initial-load-path", TITAN / "fsdp2/step-10", "--checkpoint.no-initial-load-model-only", "--training.steps", 11)
     log = train(tmp_path, *flags, status=FAILED)
-    assert "is of data-parallel degree 2, this run has 1" in log and "--checkpoint.exclude-from-loading dataloader" in log
+    assert "is of data-parallel degree 2, this run has 1, and" in log and "--checkpoint.exclude-from-loading dataloader" in log
     train(tmp_path, *flags, "--checkpoint.exclude-from-loading", "dataloader")
     assert sorted(records(tmp_path)) == [11]
 

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tool import DATA
+from tool import DATA, milepost
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("MILEPOST_TRAIN", str(ROOT / "build/dev/train/milepost-train"))
@@ -57,6 +57,23 @@ def metrics(folder):
 def records(folder):
     """{step: what metrics.jsonl says of it}, the last run's where steps were run again."""
     return {record["step"]: record for record in metrics(folder) if "loss" in record}
+
+
+def sums(step, match="*"):
+    """{name: SHA-256} of a step's tensors."""
+    return {t["name"]: t["sha256"] for t in milepost("inspect", step, "--match", match, "--sha256", "--json").json["tensors"]}
+
+
+def averages(step):
+    """{parameter: SHA-256} of the moving average."""
+    return {name.removeprefix("ema_optimizer.state.").removesuffix(".ema_params"): value
+            for name, value in sums(step, "ema_optimizer.*").items()}
+
+
+def weights(step):
+    """{parameter: SHA-256} of what an average is kept of."""
+    return {name: value for name, value in sums(step).items()
+            if not name.startswith(("optimizer.", "ema_optimizer.")) and not name.endswith("expert_bias_E")}
 
 
 def check_titan_curve(folder, run):
