@@ -11,6 +11,7 @@
 #include <future>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -38,12 +39,16 @@ std::string stop_key(int64_t rank) { return fmt::format("stop/of/{}", rank); }
 std::string ended_key(int64_t rank) { return fmt::format("failure/ended/{}", rank); }
 
 // What `work` returns, or nothing when it takes too long; its thread is left to itself then, and the process
-// about to end.
+// about to end. Where the system has no thread, this one waits as long as it takes.
 template <typename Work>
 auto within(milliseconds limit, Work work) -> std::optional<decltype(work())> {
-  std::packaged_task<decltype(work())()> task(std::move(work));
-  auto result = task.get_future();
-  std::thread(std::move(task)).detach();
+  const auto task = std::make_shared<std::packaged_task<decltype(work())()>>(std::move(work));
+  auto result = task->get_future();
+  try {
+    std::thread([task] { (*task)(); }).detach();
+  } catch (const std::system_error&) {
+    (*task)();
+  }
   if (result.wait_for(limit) != std::future_status::ready) return std::nullopt;
   return result.get();
 }
@@ -72,6 +77,12 @@ struct FailureBoard::Member {
     const bool is_known = store->has(host_key(other));
     return fmt::format("rank {} on {}", other,
                        is_known ? store->get(host_key(other), kWordOfOthers) : "an unknown host");
+  }
+
+  // Of a failure to ask the store: what a rank without an answer knows.
+  std::string no_answer(const std::exception& error) const {
+    if (dynamic_cast<const CommunicationError*>(&error) != nullptr) return store_is_silent();
+    return fmt::format("It could not be found out: {}", error.what());
   }
 
   std::string store_is_silent() const {
@@ -194,23 +205,26 @@ struct FailureBoard::Member {
     changed.notify_all();
   }
   void watch_until_over() {
-    try {
-      bool has_told_of_wish = on_stop_wish == nullptr;
-      while (!is_over_after(kWatch)) {
-        if (!store->has(kNews)) continue;
-        if (!has_told_of_wish && store->has(kStopSignal)) {
-          has_told_of_wish = true;
-          on_stop_wish();
-        }
-        if (!store->has(kReason)) continue;
-        const std::string reason = store->get(kReason, kWordOfOthers);
-        if (is_over_after(kOwnEnd)) return;
-        have_read();
-        return end(reason);
+    while (!is_over_after(kWatch)) {
+      try {
+        if (look()) return;
+      } catch (const std::exception&) {
+        continue;  // the store may answer again; where it does not, operations with rank 0 fail
       }
-    } catch (const CommunicationError&) {
-      return;  // without its store the job cannot say more; operations with rank 0 fail
     }
+  }
+  // True: there is nothing more to look for.
+  bool look() {
+    if (!store->has(kNews)) return false;
+    if (on_stop_wish != nullptr && store->has(kStopSignal)) std::exchange(on_stop_wish, nullptr)();
+    if (!store->has(kReason)) return false;
+    const std::string reason = store->get(kReason, kWordOfOthers);
+    if (is_over_after(kOwnEnd)) return true;
+    have_read();
+    // Whoever ends the watch waits until `end` is done, which may use what is gone afterwards.
+    const std::scoped_lock lock(mutex);
+    if (!is_over) end(reason);
+    return true;
   }
 };
 
@@ -239,8 +253,8 @@ void FailureBoard::fail(const std::string& text) {
     try {
       member->leave_reason(text, 0);
       member->have_read();
-    } catch (const CommunicationError&) {
-      return false;
+    } catch (const std::exception&) {
+      return false;  // the others will miss this rank
     }
     return true;
   });
@@ -253,8 +267,8 @@ std::string FailureBoard::fail_after_others(const std::vector<int64_t>& ranks) {
       const std::string found = member->find_reason(ranks);
       member->have_read();
       return found;
-    } catch (const CommunicationError&) {
-      return member->store_is_silent();
+    } catch (const std::exception& error) {
+      return member->no_answer(error);
     }
   });
   return reason ? *reason : member_->store_is_silent();
@@ -269,8 +283,8 @@ std::optional<FailureBoard::Stop> FailureBoard::agree_on_stop(const Stop& own, s
     Answer given;
     try {
       given.stop = member->agree_on_stop(own, &given.fault);
-    } catch (const CommunicationError&) {
-      given.fault = member->store_is_silent();
+    } catch (const std::exception& error) {
+      given.fault = member->no_answer(error);
     }
     return given;
   });

@@ -26,7 +26,8 @@ namespace milepost::train {
 class FailureBoard {
  public:
   // Called on the watching thread with the reason that another rank left, where this rank has not failed by
-  // itself a second later. It must end the process: the step thread may wait for a rank that is gone.
+  // itself a second later. It must end the process: the step thread may wait for a rank that is gone. Never
+  // called once the board's destructor has begun, which waits for a call under way. Must not use the board.
   using End = std::function<void(const std::string& reason)>;
 
   // Called on the watching thread, once, when some rank was asked to stop. Must not wait.

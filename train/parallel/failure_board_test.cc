@@ -3,8 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <csignal>
+#include <functional>
 #include <future>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <utility>
 
 #include "train/parallel/rank_threads.h"
 
@@ -82,6 +89,84 @@ TEST(FailureBoard, ARankThatGivesNoStepIsNamedToAllOthers) {
     EXPECT_FALSE(board.agree_on_stop({SIGTERM, 5}, &fault));
     EXPECT_EQ(fault, "Rank 1 on node7 does not answer: killed, or hanging");
   });
+}
+
+// A store of this process, which does on a call what a test wants.
+class TestStore final : public JobStore {
+ public:
+  std::function<void(const std::string& key)> on_look, on_add;
+
+  TestStore() { set("host/0", "node0"); }
+
+  void set(const std::string& key, const std::string& value) override {
+    const std::scoped_lock lock(mutex_);
+    values_[key] = value;
+  }
+  std::string get(const std::string& key, std::chrono::milliseconds /*timeout*/) override {
+    const std::scoped_lock lock(mutex_);
+    return values_.at(key);
+  }
+  bool has(const std::string& key) override {
+    if (on_look) on_look(key);
+    const std::scoped_lock lock(mutex_);
+    return values_.contains(key);
+  }
+  int64_t add(const std::string& key, int64_t amount) override {
+    if (on_add) on_add(key);
+    const std::scoped_lock lock(mutex_);
+    return counts_[key] += amount;
+  }
+  bool is_rank_0s() const override { return true; }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::string> values_;  // GUARDED_BY(mutex_)
+  std::map<std::string, int64_t> counts_;      // GUARDED_BY(mutex_)
+};
+
+void leave_reason(JobStore& store, const std::string& reason) {
+  store.set("failure/reason", reason);
+  store.set("news", "");
+}
+
+TEST(FailureBoard, TheWatchGoesOnAfterALookThatFails) {
+  const auto store = std::make_shared<TestStore>();
+  std::atomic<int> num_looks = 0;
+  store->on_look = [&](const std::string&) {
+    if (++num_looks == 1) throw CommunicationError("the store is busy");
+    if (num_looks == 2) throw std::bad_alloc();
+  };
+  std::promise<std::string> told;
+  FailureBoard board(store, 1, 2, [&](const std::string& reason) { told.set_value(reason); });
+  leave_reason(*store, "no data");
+  EXPECT_EQ(told.get_future().get(), "no data");
+}
+
+// The watch reads a reason, and tells rank 0's store so, while the run ends in the ordinary way.
+TEST(FailureBoard, ABoardThatIsGoneEndsNothing) {
+  const auto store = std::make_shared<TestStore>();
+  std::promise<void> has_read, may_go_on;
+  store->on_add = [&, is_first = true](const std::string&) mutable {
+    if (!std::exchange(is_first, false)) return;
+    has_read.set_value();
+    may_go_on.get_future().wait();
+  };
+  leave_reason(*store, "no data");
+  {
+    const FailureBoard board(store, 1, 2, never);
+    has_read.get_future().wait();
+  }
+  may_go_on.set_value();
+  while (store.use_count() > 1) std::this_thread::yield();  // until the watch has ended
+}
+
+TEST(FailureBoard, AStoreThatFailsOtherwiseIsSaidToHaveFailed) {
+  const auto store = std::make_shared<TestStore>();
+  store->on_look = [](const std::string&) { throw std::runtime_error("out of sockets"); };
+  FailureBoard board(store, 1, 2, never);
+  std::string fault;
+  EXPECT_FALSE(board.agree_on_stop({SIGTERM, 5}, &fault));
+  EXPECT_EQ(fault, "It could not be found out: out of sockets");
 }
 
 TEST(ProcessGroups, RanksOnDevicesThatThisBuildCannotConnectAreRefused) {
