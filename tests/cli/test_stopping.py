@@ -8,8 +8,10 @@ import time
 import pytest
 from cli.ranks import configuration, run_ranks, start
 from cli.training import FAILED, records
+from crash.stopped import stop_at, wait_for_stop
 from tool import milepost
 
+LAST = 12  # that finite data last for, below
 HOST = re.escape(socket.gethostname())
 
 
@@ -23,6 +25,7 @@ def test_a_signal_to_one_rank_ends_all_after_the_same_step(tmp_path, number, ran
     job = endless(tmp_path, "--checkpoint.async-mode", mode)
     job.wait_for("step:  5 ")
     job.processes[rank].send_signal(number)
+    job.processes[rank].send_signal(number)  # as a launcher passes on what the ranks have got already
     assert job.wait(30) == [128 + number] * 2, job.logs
     steps = {int(re.search(rf"{number.name}: stopped after step (\d+), which is saved", log)[1]) for log in job.logs}
     assert len(steps) == 1
@@ -65,6 +68,23 @@ def test_a_signal_before_the_first_step_ends_all_ranks_at_once(tmp_path, world):
     job.processes[world - 1].send_signal(signal.SIGTERM)
     assert job.wait(20) == [128 + signal.SIGTERM] * world, job.logs
     assert all("SIGTERM: stopped before the first step, with nothing to save" in log and "Training starts" not in log for log in job.logs)
+
+
+def test_a_signal_in_the_step_that_has_no_data_saves_what_was_trained(tmp_path):
+    """Rank 1 gets it there; rank 0 waits for rank 1's batch."""
+    source, text = configuration(tmp_path, "llama3"), tmp_path / "text"
+    text.mkdir()
+    (text / "data.jsonl").write_text("".join(json.dumps({"text": "abc " * 40}) + "\n" for _ in range(10)))
+    data = ("--dataloader.dataset", "text", "--dataloader.dataset-path", text, "--dataloader.no-infinite", "--training.global-batch-size", 2)
+    job = start(tmp_path, 2, *source, *data, "--dump-folder", tmp_path, "--checkpoint.enable", env=stop_at(1, LAST + 1, "data"))
+    wait_for_stop(job, 1)
+    job.processes[1].send_signal(signal.SIGTERM)
+    job.processes[1].send_signal(signal.SIGCONT)
+    assert job.wait(30) == [128 + signal.SIGTERM] * 2, "\n".join(job.logs)
+    for log in job.logs:
+        assert "Ran out of data; last step was canceled." in log
+        assert f"SIGTERM: stopped after step {LAST}, which is saved" in log
+    milepost("verify", tmp_path / f"checkpoint/step-{LAST}")
 
 
 def test_a_signal_while_other_ranks_are_awaited_ends_the_process(tmp_path):

@@ -13,6 +13,7 @@
 #include "milepost/base/error.h"
 #include "milepost/config/registry.h"
 #include "milepost/manager/policy.h"
+#include "milepost/storage/directories.h"
 #include "train/run/environment.h"
 
 namespace milepost::train {
@@ -82,9 +83,11 @@ void check_parallelism(const config::Parallelism& degrees) {
 }
 
 void check_writable(const std::string& folder, std::string_view what) {
-  std::error_code code;
-  std::filesystem::create_directories(folder, code);
-  if (code) throw StorageError(ErrorCode::kIo, fmt::format("cannot make the {}", what), folder, code.value());
+  try {
+    make_directories(*posix_storage(), folder);
+  } catch (const StorageError& error) {
+    throw StorageError(error.code(), fmt::format("cannot make the {}", what), folder, error.error_number());
+  }
   const std::string probe =
       (std::filesystem::path(folder) / fmt::format(".milepost-write-test.{}", ::getpid())).string();
   const int file = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
@@ -97,6 +100,7 @@ void check_writable(const std::string& folder, std::string_view what) {
 }
 
 void check_folders(const config::Trainer& trainer) {
+  manager::check_supported(trainer);  // a folder that is elsewhere is not made here
   check_writable(trainer.dump_folder, "dump folder");
   const config::Checkpoint& options = trainer.checkpoint;
   if (options.enable && !options.load_only) {

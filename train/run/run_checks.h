@@ -17,11 +17,12 @@ void check_settings(const config::Trainer& trainer);
 // that names every other degree above 1.
 void check_parallelism(const config::Parallelism& degrees);
 
-// Makes `folder` and a file in it, which is removed again. `what` is what an error calls it. Throws
-// StorageError.
+// Makes `folder` (make_directories()) and a file in it, which is removed again. `what` is what an error calls
+// it. Throws StorageError.
 void check_writable(const std::string& folder, std::string_view what);
 
-// check_writable() of the dump folder and, where the run saves, of the folder of its checkpoints.
+// check_writable() of the dump folder and, where the run saves, of the folder of its checkpoints. Throws
+// ValueError for one that this version cannot reach.
 void check_folders(const config::Trainer& trainer);
 
 // The configuration of a run that saves a seed checkpoint (checkpoint.create_seed_checkpoint): the model is

@@ -105,5 +105,14 @@ TEST(CheckFolders, RefusesACheckpointFolderThatIsAFileOnlyWhereTheRunSaves) {
   check_folders(trainer);
 }
 
+TEST(CheckFolders, MakesNoFolderOfARemotePathsName) {
+  config::Trainer trainer;
+  trainer.dump_folder = testing::TempDir() + "/dump-beside-remote";
+  trainer.checkpoint.enable = true;
+  trainer.checkpoint.folder = "s3://check-folders/steps";
+  EXPECT_THAT(refusal([&] { check_folders(trainer); }), HasSubstr("checkpoint.folder is remote"));
+  EXPECT_FALSE(std::filesystem::exists("s3:/check-folders"));
+}
+
 }  // namespace
 }  // namespace milepost::train

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <exception>
 #include <string>
 
 #include "train/run/log.h"
@@ -48,6 +49,14 @@ int StopPoint::after(int64_t step) {
   return 0;
 }
 
+int StopPoint::at_end_of_data() {
+  std::unique_lock lock(mutex_);
+  // A signal that has come is about to be agreed on.
+  if (!is_agreeing_ && StopSignals::received() == 0) return 0;
+  changed_.wait(lock, [&] { return stop_.has_value() || is_over_; });
+  return stop_ ? stop_->signal : 0;
+}
+
 void StopPoint::end() {
   const std::scoped_lock lock(mutex_);
   is_over_ = true;
@@ -55,6 +64,16 @@ void StopPoint::end() {
 }
 
 void StopPoint::watch() {
+  try {
+    wait_and_agree();
+  } catch (const std::exception& error) {
+    // The thread that trains may wait for what will not come.
+    log_error(fmt::format("Ending at once: the watch for signals failed: {}", error.what()));
+    ::_exit(kFailed);
+  }
+}
+
+void StopPoint::wait_and_agree() {
   for (;;) {
     StopSignals::wait();
     {

@@ -35,11 +35,15 @@ class StopPoint {
   // At the end of `step`: the signal that stops the run here, or 0, and the next step will be finished. Waits
   // where the ranks are agreeing.
   int after(int64_t step);
+  // Where the data end, in place of after(): the signal that this rank knows of, or 0. Waits as after() does.
+  // Others may know of one while this rank does not yet: the caller asks them all.
+  int at_end_of_data();
   // No further step comes, whatever the ranks agree on.
   void end();
 
  private:
   void watch();
+  void wait_and_agree();
   void agree();
 
   const StopSignals signals_;

@@ -33,12 +33,17 @@ extern "C" void note_signal(int signal) {
     ::sem_post(&g_news);
     return;
   }
-  if (signal == SIGUSR1 || now_ms() - g_received_ms < 1000) return;
+  if (!ends_at_once(signal, now_ms() - g_received_ms)) return;
   ::signal(signal, SIG_DFL);
   ::raise(signal);
 }
 
 }  // namespace
+
+bool ends_at_once(int signal, int64_t after_ms) {
+  if (signal == SIGUSR1) return false;
+  return after_ms >= (signal == SIGTERM ? 5000 : 1000);
+}
 
 StopSignals::StopSignals() {
   g_received = 0;

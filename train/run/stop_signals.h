@@ -2,14 +2,19 @@
 // of a job's time).
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace milepost::train {
 
-// From construction to destruction the first of these signals is noted, for the step loop to ask for. Another
-// one, a second or more after it, ends the process at once, as without us; those within the second are taken
-// for the same wish, since a launcher passes on what the terminal has sent already. At most one object at a
-// time. SIGUSR1 alone does not count as a wish to end at once.
+// Whether `signal`, coming `after_ms` after the first one, asks to end at once. Launchers send the same wish
+// again: the terminal's SIGINT reaches the ranks and their agent, which passes it on within the second; a
+// batch system signals all processes of a job, and the agent then sends SIGTERM to ranks that save already,
+// up to 5 seconds later. SIGUSR1 never asks for it. Safe in a signal handler.
+bool ends_at_once(int signal, int64_t after_ms);
+
+// From construction to destruction the first of these signals is noted, for the step loop to ask for. A later
+// one of which ends_at_once() holds ends the process, as without us. At most one object at a time.
 class StopSignals {
  public:
   StopSignals();

@@ -68,7 +68,7 @@ RunEnd Trainer::run_steps() {
   RunEnd end;
   while (state_.step < config_.training.steps && end.signal == 0) {
     if (!train_step()) {
-      log_warning("Ran out of data; last step was canceled.");
+      end_of_data(&end);
       break;
     }
     log_step();
@@ -229,16 +229,32 @@ void Trainer::finish_step(RunEnd* end) {
 
 void Trainer::stop_if_asked(RunEnd* end) {
   end->signal = stop_point_.after(state_.step);
+  if (end->signal != 0) save_for_stop(*end);
+}
+
+// The step that had no data is none. Where ranks are to stop after it, they stop before.
+void Trainer::end_of_data(RunEnd* end) {
+  log_warning("Ran out of data; last step was canceled.");
+  --state_.step;
+  end->signal = stop_point_.at_end_of_data();
+  if (Group* all = ranks("world")) {
+    end->signal = static_cast<int>(all_reduce(*all, end->signal, Reduction::kMax));
+  }
   if (end->signal == 0) return;
+  if (state_.step >= totals_.first_step) return save_for_stop(*end);
+  log_warning(StopSignals::name(end->signal) + ": stopped before the first step, with nothing to save");
+}
+
+void Trainer::save_for_stop(const RunEnd& end) {
   const PhaseClock::Range range(clock_, Phase::kCheckpoint);
   checkpointer_->save_before_end(state_.step);
   const bool is_saved = checkpointer_->published_step() == state_.step;
   const bool is_off = !config_.checkpoint.enable || config_.checkpoint.load_only;
-  log_warning(fmt::format("{}: stopped after step {}, which is {}", StopSignals::name(end->signal),
+  log_warning(fmt::format("{}: stopped after step {}, which is {}", StopSignals::name(end.signal),
                           state_.step,
                           is_saved ? "saved"
                           : is_off ? "not saved: checkpoints are off"
-                                   : "not saved; the lines above say why"));
+                                   : "not saved: one that is pinned has its name"));
 }
 
 void Trainer::validate() {

@@ -85,6 +85,8 @@ class Trainer {
   void finish_step(RunEnd* end);  // checkpoint, validation, files
   void validate();
   void stop_if_asked(RunEnd* end);
+  void end_of_data(RunEnd* end);
+  void save_for_stop(const RunEnd& end);
   void show_summary() const;
 
   const config::Trainer config_;
