@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.training import DONE, FAILED, PROGRAM, environment, metrics
+from cli.training import DONE, FAILED, PROGRAM, environment, metrics, tiny_llama_run
+from tool import milepost
 
 DEEPSEEK = ("--module", "deepseek_v3", "--config", "deepseek_v3_debugmodel")
 LLAMA = ("--module", "llama3", "--config", "llama3_debugmodel")
@@ -22,9 +23,9 @@ STEP = re.compile(r"step: ([ \d]\d)  loss: ([ \d]\d\.\d{5})  grad_norm: ([ \d]\d
 
 @pytest.fixture
 def train(tmp_path):
-    """Runs milepost-train in tmp_path and asserts its exit status; returns its log."""
-    def run(*arguments, status=DONE, env=None, memory_bytes=None):
-        limit = (lambda: resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))) if memory_bytes else None
+    """Runs milepost-train in tmp_path and asserts its exit status; returns its log. `limits`: {resource: bytes}."""
+    def run(*arguments, status=DONE, env=None, limits=None):
+        limit = (lambda: [resource.setrlimit(what, (bytes, bytes)) for what, bytes in limits.items()]) if limits else None
         done = subprocess.run([PROGRAM, *map(str, arguments)], cwd=tmp_path, env=environment(**{**ONE_THREAD, **(env or {})}), stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=120, preexec_fn=limit)
         assert done.returncode == status, f"status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
@@ -182,6 +183,43 @@ def test_stops_where_finite_data_end(train, tmp_path):
     assert 1 <= len(steps(log)) < 50
 
 
+# --- the last checkpoint
+
+SMALL_FILES = {resource.RLIMIT_FSIZE: 100_000}  # less than a checkpoint takes
+
+
+def test_a_run_without_its_last_checkpoint_fails_though_others_may_be_missed(train, tmp_path):
+    flags = (*tiny_llama_run(tmp_path), "--checkpoint.enable", "--checkpoint.interval", 1, "--checkpoint.on-save-error", "warn")
+    log = train(*flags, "--training.steps", 2, status=FAILED, limits=SMALL_FILES)
+    missed, last = log.split("step:  2  loss", 1)
+    assert "Training goes on without this checkpoint (checkpoint.on_save_error=warn): " in missed and "Training goes on" not in last
+    assert "WARNING - The run fails without its last checkpoint" in last and "Training completed" not in last
+    assert re.search(r"^OSError: .*File too large", last, re.MULTILINE) and not list((tmp_path / "outputs/checkpoint").iterdir())
+
+    seed = train(*flags, "--checkpoint.create-seed-checkpoint", status=FAILED, limits=SMALL_FILES)
+    assert "WARNING - The run fails without its last checkpoint" in seed and "Created seed checkpoint" not in seed
+
+
+def test_a_run_fails_whose_last_save_beside_training_does(train, tmp_path):
+    """Where the data end: no save that waits follows."""
+    (tmp_path / "text").mkdir()
+    flags = (*tiny_llama_run(tmp_path), *documents(tmp_path / "text", 12, "abc " * 40), "--dataloader.no-infinite", "--training.steps", 50)
+    log = train(*flags, "--checkpoint.enable", "--checkpoint.interval", 1, "--checkpoint.on-save-error", "warn", "--checkpoint.async-mode", "async",
+                status=FAILED, limits=SMALL_FILES)
+    trained, ended = log.split("Ran out of data; last step was canceled.", 1)
+    assert "Training goes on without this checkpoint" in trained
+    assert "The run fails without its last checkpoint" in ended and "Training completed" not in ended and "OSError: " in ended
+
+
+def test_a_pinned_step_is_not_taken_for_the_last_checkpoint(train, tmp_path):
+    flags = (*tiny_llama_run(tmp_path), "--checkpoint.enable")
+    train(*flags, "--checkpoint.create-seed-checkpoint")
+    milepost("pin", tmp_path / "outputs/checkpoint/step-0")
+    log = train(*flags, "--checkpoint.create-seed-checkpoint", status=FAILED)
+    assert re.search(r"^ValueError: \S*checkpoint/step-0: this step is pinned and stays as it is", log, re.MULTILINE)
+    assert "Created seed checkpoint" not in log
+
+
 # --- sizes without training
 
 
@@ -190,7 +228,7 @@ def test_stops_where_finite_data_end(train, tmp_path):
     ("deepseek_v3", "deepseek_v3_671b", 671_026_404_352), ("llama3", "llama3_8b", 8_030_261_248), ("llama3", "llama3_70b", 70_553_706_496)])
 def test_steps_0_tells_sizes_and_takes_none(train, tmp_path, module, config, parameters):
     whole = ("--parallelism.expert-parallel-degree", 1, "--parallelism.tensor-parallel-degree", 1)
-    log = train("--module", module, "--config", config, "--training.steps", 0, *whole, memory_bytes=1 << 30)
+    log = train("--module", module, "--config", config, "--training.steps", 0, *whole, limits={resource.RLIMIT_DATA: 1 << 30})
     assert f"size: {parameters:,} total parameters" in log
     assert re.search(r"FLOPs per token: [\d,]+ \([\d,]+ with causal attention\)", log)
     gib = 4 * parameters / 2**30

@@ -34,11 +34,13 @@ class Checkpointer {
   bool load(int64_t step);
   // Saves when this step is due, and has removed in the background what keep_latest_k lets go. Returns
   // whether something was written: a pinned step is not, and a warning says so. After an error the older
-  // checkpoints are intact, and none lies at this step's name. Durability: after return the checkpoint
-  // survives a power cut.
+  // checkpoints are intact, and none lies at this step's name unless only the last sync of its folder failed.
+  // Durability: with async_mode "disabled", and of the last step, the checkpoint
+  // survives a power cut after return. Throws what made this save fail, or the asynchronous one before it,
+  // unless checkpoint.on_save_error is "warn" and more is to be saved (saver.h).
   bool save(int64_t step, bool last_step);
   // Saves the full state whatever the interval, for a run that ends early (a signal), unless this step has
-  // been saved. As save() otherwise.
+  // been saved. As save() otherwise, and an error where that fails.
   bool save_before_end(int64_t step);
   // The last step that this job has published; -1: none.
   int64_t published_step() const;
@@ -46,7 +48,7 @@ class Checkpointer {
   double longest_save_seconds() const;
   // Before the optimizer changes parameters: waits until a save no longer reads them.
   void wait_for_staging();
-  // Waits for what runs in the background.
+  // Waits for what runs in the background, at the end of the run. Throws what made it fail.
   void close();
 
  private:

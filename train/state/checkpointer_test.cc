@@ -11,6 +11,8 @@
 #include "milepost/base/error.h"
 #include "milepost/engine/checkpoint.h"
 #include "milepost/engine/load.h"
+#include "milepost/manager/pins.h"
+#include "milepost/storage/staging.h"
 #include "train/state/job_snapshot.h"
 #include "train/state/test_job.h"
 #include "train/torch.h"
@@ -230,6 +232,22 @@ TEST_F(CheckpointerTest, WhatInterruptedSavesLeftIsRemoved) {
   EXPECT_THAT(lines, HasSubstr("interrupted saves"));
 }
 
+// Killed between the two renames that stand in for an exchange.
+TEST_F(CheckpointerTest, AStepThatAnInterruptedSaveMovedAsideIsResumed) {
+  TinyJob job;
+  Checkpointer checkpoints(config, job.job);
+  run_five(job, checkpoints);
+  const std::string debris =
+      parent_path(StagedOutput(posix_storage(), path("step-4"), StagedOutput::Kind::kDirectory, true).path());
+  std::filesystem::create_directories(debris);
+  std::filesystem::rename(path("step-4"), debris + "/old-step-4");
+  TinyJob other;
+  EXPECT_TRUE(Checkpointer(config, other.job, log()).load(-1));
+  EXPECT_EQ(other.train.step, 4);
+  EXPECT_FALSE(std::filesystem::exists(debris));
+  EXPECT_THAT(lines, HasSubstr(path("step-4") + " is back at its place"));
+}
+
 TEST_F(CheckpointerTest, DoesNothingWhenOff) {
   config.checkpoint.enable = false;
   TinyJob job;
@@ -261,6 +279,27 @@ TEST_F(CheckpointerTest, ARunThatEndsEarlySavesOnce) {
   EXPECT_FALSE(checkpoints.save_before_end(2));
   EXPECT_TRUE(checkpoints.save_before_end(3));
   EXPECT_TRUE(std::filesystem::exists(path("step-3/.metadata")));
+}
+
+TEST_F(CheckpointerTest, AStepThatIsPinnedWhileItIsSavedAgainStays) {
+  TinyJob job;
+  const StorageLocation step = resolve_location(path("step-2"));
+  Checkpointer(config, job.job).save(2, false);
+  for (const bool is_last : {false, true}) {
+    manager::set_pin(step, false);
+    Checkpointer checkpoints(config, job.job, [&](bool is_warning, std::string_view text) {
+      if (text.starts_with("Checkpoint step-2 written")) manager::set_pin(step, true);
+      log()(is_warning, text);
+    });
+    if (is_last) {
+      EXPECT_THROW(checkpoints.save(2, true), ValueError);
+    } else {
+      EXPECT_FALSE(checkpoints.save(2, false));
+    }
+    EXPECT_EQ(checkpoints.published_step(), -1);
+    EXPECT_TRUE(manager::is_pinned(step));
+  }
+  EXPECT_THAT(lines, HasSubstr("WARNING step-2 is pinned: it stays as it is, and is not saved again"));
 }
 
 TEST_F(CheckpointerTest, EqualJobsWriteEqualBytes) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <optional>
 
@@ -16,6 +17,7 @@
 #include "milepost/manager/policy.h"
 #include "milepost/manager/retention.h"
 #include "milepost/manager/staging_buffers.h"
+#include "milepost/storage/directories.h"
 #include "train/state/job_save.h"
 #include "train/state/job_snapshot.h"
 #include "train/state/run_record.h"
@@ -28,13 +30,6 @@ namespace {
 using EventKind = manager::CheckpointEvent::Kind;
 using manager::StagingBuffers;
 
-void make_folders(Storage& storage, const std::string& path) {
-  if (storage.stat(path)) return;
-  const std::string parent = parent_path(path);
-  if (parent != path) make_folders(storage, parent);
-  storage.make_directory(path);
-}
-
 DType export_dtype(const config::Checkpoint& options) {
   if (options.export_dtype == "float16") return DType::kFloat16;
   return options.export_dtype == "bfloat16" ? DType::kBFloat16 : DType::kFloat32;
@@ -45,12 +40,23 @@ StagingBuffers::Kind staging_kind(const config::Checkpoint& options) {
                                                        : StagingBuffers::Kind::kPageable;
 }
 
+// The last two are those that no step follows.
+enum class Occasion : uint8_t { kInterval, kEarlyEnd, kLastStep };
+
 // A save under way.
 struct StepSave {
   int64_t step;
+  Occasion occasion;
   Stopwatch since;
   std::atomic<double> pause{0};  // seconds that training stood still for it
 };
+
+[[noreturn]] void refuse_to_end_without(const std::string& step) {
+  ValueError error("this step is pinned and stays as it is, so that the run's last checkpoint is not saved",
+                   "take the pin away (milepost pin PATH --unpin), or give another --checkpoint.folder");
+  error.set_path(step);
+  throw error;
+}
 
 }  // namespace
 
@@ -62,6 +68,8 @@ struct Saver::Parts {
   const StorageLocation folder = resolve_location(manager::checkpoint_folder(config));
   std::atomic<int64_t> published_step{-1};
   std::atomic<double> longest_save_seconds{0};
+  const Together ranks{job.groups};
+  const Together background_ranks{job.groups, "checkpoint"};  // of the background's thread while that works
   StagingBuffers staging{staging_kind(options)};
   std::shared_ptr<StepSave> current = {};  // the one that was staged last
   // Of the first rank, where steps are saved.
@@ -83,21 +91,23 @@ struct Saver::Parts {
 
   void begin_background();
   bool make_room(int64_t step) const;
-  bool tolerate(const std::exception& error) const;
-  bool attempt(const std::function<bool()>& work) const;
-  void settle();
-  void check();
+  bool tolerate(const std::exception& error, const Together& among, bool more_follows) const;
+  bool attempt(const StepSave& save, const std::function<bool()>& work) const;
+  void settle(bool more_follows);
   StorageLocation step_location(int64_t step) const {
     return {folder.storage, manager::step_path(folder.path, step)};
   }
   bool hashes_files() const { return options.extensions.verify_hash_manifest; }
-  int64_t written(int64_t step, const SavedFiles& saved) const;
-  int64_t write(int64_t step, const JobSnapshot& state, const Together& ranks) const;
+  void tell_of_pin(int64_t step) const;
+  // Of a save: its bytes; nullopt where the step is pinned.
+  std::optional<int64_t> written(int64_t step, const std::optional<SavedFiles>& saved) const;
+  std::optional<int64_t> write(int64_t step, const JobSnapshot& state, const Together& among) const;
   JobSnapshot snapshot_of_last(int64_t step) const;
-  int64_t write_now(int64_t step, const JobSnapshot& state, bool as_last) const;
+  std::optional<int64_t> write_now(const StepSave& save, const JobSnapshot& state) const;
   void publish(const StepSave& save, int64_t bytes);
 
-  bool save_now(const std::shared_ptr<StepSave>& save, bool as_last);
+  bool leave_out(const StepSave& save) const;
+  bool save_now(const std::shared_ptr<StepSave>& save);
   bool stage(const std::shared_ptr<StepSave>& save);
   void write_staged(const std::shared_ptr<StepSave>& save, const JobSnapshot& state);
 };
@@ -114,61 +124,70 @@ void Saver::Parts::begin_background() {
       events.get());
 }
 
+void Saver::Parts::tell_of_pin(int64_t step) const {
+  warn(fmt::format("step-{} is pinned: it stays as it is, and is not saved again", step));
+}
+
 // Makes the folder of steps. False: the step is there and pinned, and must stay as it is.
 bool Saver::Parts::make_room(int64_t step) const {
-  const std::string pin = Together(job.groups).first([&] {
-    make_folders(*folder.storage, folder.path);
+  const std::string pin = ranks.first([&] {
+    make_directories(*folder.storage, folder.path);
     return std::string(manager::is_pinned(step_location(step)) ? manager::kPinName : "");
   });
-  if (!pin.empty()) warn(fmt::format("step-{} is pinned: it stays as it is, and is not saved again", step));
+  if (!pin.empty()) tell_of_pin(step);
   return pin.empty();
 }
 
-// Of a save that failed on all ranks alike: whether training goes on without it. Not where a rank does not
-// answer: its group is then of no use, and nor is the job without it.
-bool Saver::Parts::tolerate(const std::exception& error) const {
-  if (options.on_save_error == "fail") return false;
-  const auto* of_ranks = dynamic_cast<const CommunicationError*>(&error);
-  if (of_ranks != nullptr && !of_ranks->ranks().empty()) return false;
+// Within a handler of `error`, which a save of the ranks `among` threw: whether training goes on without it.
+// Not where the others may not know of it, or a rank does not answer: they would go on apart.
+bool Saver::Parts::tolerate(const std::exception& error, const Together& among, bool more_follows) const {
+  if (options.on_save_error == "fail" || !among.is_known_to_all(std::current_exception())) return false;
+  if (!more_follows) {
+    warn(
+        "The run fails without its last checkpoint: checkpoint.on_save_error=warn is for those that others "
+        "follow");
+    return false;
+  }
   warn(fmt::format("Training goes on without this checkpoint (checkpoint.on_save_error=warn): {}",
                    error.what()));
   return true;
 }
 
 // What all ranks do together; false where it failed and training goes on.
-bool Saver::Parts::attempt(const std::function<bool()>& work) const {
+bool Saver::Parts::attempt(const StepSave& save, const std::function<bool()>& work) const {
   try {
     return work();
   } catch (const std::exception& error) {
-    if (!tolerate(error)) throw;
+    if (!tolerate(error, ranks, save.occasion == Occasion::kInterval)) throw;
     return false;
   }
 }
 
-// Waits for the save under way.
-void Saver::Parts::settle() {
-  attempt([this] {
+// Waits for the save under way. `more_follows`: steps, or another save.
+void Saver::Parts::settle(bool more_follows) {
+  try {
     background.wait();
-    return true;
-  });
-}
-
-// As settle(), where that needs no waiting.
-void Saver::Parts::check() {
-  if (!background.is_running()) settle();
-}
-
-// Tells of a manifest. Returns the bytes.
-int64_t Saver::Parts::written(int64_t step, const SavedFiles& saved) const {
-  if (saved.num_hashes > 0) {
-    log(fmt::format("Wrote checkpoint hash manifest to {} ({} hashes).",
-                    join_path(step_location(step).path, manifest::kManifestName), saved.num_hashes));
+  } catch (const std::exception& error) {
+    if (!tolerate(error, background_ranks, more_follows)) throw;
   }
-  return saved.bytes;
 }
 
-int64_t Saver::Parts::write(int64_t step, const JobSnapshot& state, const Together& ranks) const {
-  return written(step, write_dcp(step_location(step), state.snapshot, job.rank(), ranks, hashes_files(),
+// Tells of a manifest, or of the pin.
+std::optional<int64_t> Saver::Parts::written(int64_t step, const std::optional<SavedFiles>& saved) const {
+  if (!saved) {
+    tell_of_pin(step);
+    return std::nullopt;
+  }
+  if (saved->num_hashes > 0) {
+    log(fmt::format("Wrote checkpoint hash manifest to {} ({} hashes).",
+                    join_path(step_location(step).path, manifest::kManifestName), saved->num_hashes));
+  }
+  return saved->bytes;
+}
+
+std::optional<int64_t> Saver::Parts::write(int64_t step, const JobSnapshot& state,
+                                           const Together& among) const {
+  return written(step, write_dcp(step_location(step), state.snapshot, job.rank(), among, hashes_files(),
                                  [&](int64_t bytes, double seconds) {
                                    report(EventKind::kWritten, step, bytes, seconds);
                                  }));
@@ -185,10 +204,12 @@ JobSnapshot Saver::Parts::snapshot_of_last(int64_t step) const {
   return snapshot_of_model(*job.model, export_dtype(options));
 }
 
-int64_t Saver::Parts::write_now(int64_t step, const JobSnapshot& state, bool as_last) const {
-  if (!as_last || !options.last_save_in_hf) return write(step, state, Together(job.groups));
-  return written(step, write_hugging_face(step_location(step), state.snapshot, config.model.architecture,
-                                          export_dtype(options), job, hashes_files()));
+std::optional<int64_t> Saver::Parts::write_now(const StepSave& save, const JobSnapshot& state) const {
+  const bool in_hf = save.occasion == Occasion::kLastStep && options.last_save_in_hf;
+  if (!in_hf) return write(save.step, state, ranks);
+  return written(save.step,
+                 write_hugging_face(step_location(save.step), state.snapshot, config.model.architecture,
+                                    export_dtype(options), job.rank(), ranks, hashes_files()));
 }
 
 void Saver::Parts::publish(const StepSave& save, int64_t bytes) {
@@ -198,18 +219,25 @@ void Saver::Parts::publish(const StepSave& save, int64_t bytes) {
   report(EventKind::kCommitted, save.step, bytes, seconds, save.pause);
 }
 
-bool Saver::Parts::save_now(const std::shared_ptr<StepSave>& save, bool as_last) {
+// Of a save that wrote nothing and came to no error that is thrown: false. So a last step is pinned.
+bool Saver::Parts::leave_out(const StepSave& save) const {
+  if (save.occasion == Occasion::kLastStep) refuse_to_end_without(step_location(save.step).path);
+  return false;
+}
+
+bool Saver::Parts::save_now(const std::shared_ptr<StepSave>& save) {
   log("Saving the checkpoint.");
-  if (!attempt([&] { return make_room(save->step); })) return false;
+  if (!attempt(*save, [&] { return make_room(save->step); })) return leave_out(*save);
+  const bool as_last = save->occasion == Occasion::kLastStep;
   // An error here may be this rank's alone, which no rank can tolerate.
   const JobSnapshot state = as_last ? snapshot_of_last(save->step) : snapshot_of_job(job, run_record(config));
-  const bool is_saved = attempt([&] {
-    const int64_t bytes = write_now(save->step, state, as_last);
+  const bool is_saved = attempt(*save, [&] {
+    const std::optional<int64_t> bytes = write_now(*save, state);
     save->pause = save->since.seconds();
-    publish(*save, bytes);
-    return true;
+    if (bytes) publish(*save, *bytes);
+    return bytes.has_value();
   });
-  if (!is_saved) return false;
+  if (!is_saved) return leave_out(*save);
   if (as_last) {
     log(fmt::format("Last step checkpoint completed in {:.2f}s", save->since.seconds()));
   } else {
@@ -222,7 +250,7 @@ bool Saver::Parts::save_now(const std::shared_ptr<StepSave>& save, bool as_last)
 // What may change with the next step is taken now, tensors apart.
 bool Saver::Parts::stage(const std::shared_ptr<StepSave>& save) {
   log("Staging the checkpoint.");
-  if (!attempt([&] { return make_room(save->step); })) return false;
+  if (!attempt(*save, [&] { return make_room(save->step); })) return false;
   staging.clear();
   const auto state = std::make_shared<const JobSnapshot>(snapshot_of_job(job, run_record(config), &staging));
   if (options.async_mode == "async") staging.copy(default_num_threads());
@@ -238,8 +266,9 @@ void Saver::Parts::write_staged(const std::shared_ptr<StepSave>& save, const Job
     staging.copy(1);
     report(EventKind::kStaged, save->step, staging.size_bytes(), save->since.seconds());
     manager::lower_priority();
-    const int64_t bytes = write(save->step, state, Together(job.groups, "checkpoint"));
-    publish(*save, bytes);
+    const std::optional<int64_t> bytes = write(save->step, state, background_ranks);
+    if (!bytes) return;
+    publish(*save, *bytes);
     log(fmt::format("Finished saving the checkpoint of step {} in {:.2f} seconds.", save->step,
                     save->since.seconds()));
     if (remover) remover->look_again(save->step);
@@ -261,16 +290,16 @@ void Saver::begin_with(int64_t step) {
 }
 
 bool Saver::save(int64_t step, bool last_step) {
-  const auto save = std::make_shared<StepSave>(step);  // its pause begins with the save before it
-  parts_->settle();
-  if (last_step || !parts_->is_async()) return parts_->save_now(save, last_step);
-  return parts_->stage(save);
+  const auto occasion = last_step ? Occasion::kLastStep : Occasion::kInterval;
+  const auto save = std::make_shared<StepSave>(step, occasion);  // its pause begins with the save before it
+  parts_->settle(/*more_follows=*/true);
+  return last_step || !parts_->is_async() ? parts_->save_now(save) : parts_->stage(save);
 }
 
 bool Saver::save_before_end(int64_t step) {
-  const auto save = std::make_shared<StepSave>(step);
-  parts_->settle();
-  return parts_->published_step != step && parts_->save_now(save, /*as_last=*/false);
+  const auto save = std::make_shared<StepSave>(step, Occasion::kEarlyEnd);
+  parts_->settle(/*more_follows=*/true);
+  return parts_->published_step != step && parts_->save_now(save);
 }
 
 int64_t Saver::published_step() const { return parts_->published_step; }
@@ -283,11 +312,11 @@ void Saver::wait_for_staging() {
     parts_->staging.copy(default_num_threads());
     parts_->current->pause = parts_->current->pause + stopwatch.seconds();
   }
-  parts_->check();
+  if (!parts_->background.is_running()) parts_->settle(/*more_follows=*/true);
 }
 
 void Saver::close() {
-  parts_->settle();
+  parts_->settle(/*more_follows=*/false);
   if (parts_->remover) parts_->remover->close();
 }
 

@@ -23,17 +23,19 @@ class Saver {
  public:
   // `config` and what `job` names must outlive it.
   Saver(const config::Trainer& config, const Job& job, LogLine log);
-  ~Saver();  // waits for what is under way
+  ~Saver();  // waits for what is under way, and drops its error
 
   // Training goes on from `step`: of the steps in the folder, retention counts those up to it, and those that
   // are saved from now on (manager/retention.h).
   void begin_with(int64_t step);
   // Saves the full state of `step`, or what the options want of the last one. False: nothing was written,
-  // since the step is there and pinned, or the save failed. Throws what made this save fail, or the one
-  // before it, unless checkpoint.on_save_error is "warn" and all ranks are there to go on: a rank that does
-  // not answer is an error whatever the option says (CommunicationError with ranks).
+  // since the step is there and pinned, or the save failed and training may go on. Throws what made this save
+  // fail, or the one before it, unless checkpoint.on_save_error is "warn", all ranks know of the failure
+  // (Together::is_known_to_all) and more is to be saved: a rank that does not answer, what one rank alone
+  // meets, and a failed last save are errors whatever the option says. A last step that is pinned is a
+  // ValueError.
   bool save(int64_t step, bool last_step);
-  // The full state, now, unless `step` has been saved.
+  // The full state, now, unless `step` has been saved: no step follows. False: it is there, or is pinned.
   bool save_before_end(int64_t step);
   // The step that was published last; -1: none. A staged one is none yet.
   int64_t published_step() const;
@@ -41,7 +43,8 @@ class Saver {
   double longest_save_seconds() const;
   // Before the job's tensors change. Throws as save() does, for a save that failed meanwhile.
   void wait_for_staging();
-  // Waits for what is under way, the removal of old steps too. Throws as save() does. May be called again.
+  // Waits for what is under way, the removal of old steps too, at the end of the run. Throws what made that
+  // save fail. May be called again.
   void close();
 
  private:

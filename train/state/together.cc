@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <exception>
+#include <utility>
 
 namespace milepost::train {
 
@@ -21,14 +21,20 @@ std::vector<std::string> Together::gather(const std::function<std::string()>& wo
     report = std::string("-") + error.what();
   }
   std::vector<std::string> reports = all_gather_strings(*group_, report);
-  if (own) std::rethrow_exception(own);
+  if (own) throw_told(own);
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     if (reports[rank].empty() || reports[rank][0] != '+') {
-      throw CommunicationError(fmt::format("rank {} failed: {}", rank, reports[rank].substr(1)));
+      throw_told(std::make_exception_ptr(
+          CommunicationError(fmt::format("rank {} failed: {}", rank, reports[rank].substr(1)))));
     }
     reports[rank].erase(0, 1);
   }
   return reports;
+}
+
+void Together::throw_told(std::exception_ptr failure) const {
+  told_ = std::move(failure);
+  std::rethrow_exception(told_);
 }
 
 void Together::all(const std::function<void()>& work) const {
