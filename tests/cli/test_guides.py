@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from cli.ranks import configuration, run_ranks, start
-from cli.training import DONE, FAILED, PROGRAM, ROOT, TITAN, TITAN_RUN, USAGE, environment, records, run, train
+from cli.training import DONE, FAILED, PROGRAM, ROOT, TITAN, TITAN_RUN, USAGE, environment, records, run, train, weights
 from tool import contents, make_program, milepost, program
 
 CPU = ("--training.local-batch-size", 1, "--training.seq-len", 64)
@@ -40,12 +40,6 @@ def launch(tmp_path_factory):
 
 def files_of(step):
     return sorted(path.name for path in step.iterdir())
-
-
-def weights(step):
-    """{name: SHA-256}, without the experts' biases, which move at every step."""
-    return {name: tensor["sha256"] for name, tensor in contents(step)[0].items()
-            if not name.startswith("optimizer.") and not name.endswith("expert_bias_E")}
 
 
 @pytest.fixture(scope="module")
