@@ -160,13 +160,24 @@ def test_falls_back_to_an_older_step_when_asked_to(trained, copied):
     flip(copied / "checkpoint/step-4/__0_0.distcp")
     log = train(copied, status=FAILED)
     assert "CheckpointManifestError" in log
-    flags = ("--checkpoint.fallback-to-older", "--checkpoint.interval", 2, "--training.steps", 4, "--checkpoint.no-last-save-model-only")
+    flags = ("--checkpoint.fallback-to-older", "--checkpoint.interval", 1, "--training.steps", 4, "--checkpoint.no-last-save-model-only",
+             "--checkpoint.keep-latest-k", 2)
     assert "CheckpointManifestError" in train(copied, *flags, "--checkpoint.load-step", 4, status=FAILED)  # that one or none
     log = train(copied, *flags)
     assert "__0_0.distcp: hash mismatch" in log and "step-4 is not resumed from: its files are not what its hash manifest says" in log
     assert f"Loading the checkpoint from {copied}/checkpoint/step-2." in log
     assert records(copied)[4]["loss"] == records(trained[0])[4]["loss"]
     check_manifest(copied / "checkpoint/step-4")  # saved again
+    assert check_manifest(copied / "checkpoint/step-2")  # after step 3 the damaged one took no place of two
+
+
+def test_falls_back_when_the_disk_does_not_give_a_file_back(copied, tmp_path):
+    file = copied / "checkpoint/step-4/__0_2.distcp"
+    inject = ("strace", "-f", "-qq", "-o", tmp_path / "strace.log", "-P", file, "-e", "trace=pread64", "-e", "inject=pread64:error=EIO")
+    flags = (*VERIFY, "--checkpoint.fallback-to-older", "--training.steps", 4)
+    log, = run_ranks(copied, 1, *flags, wrap={0: inject})
+    assert "__0_2.distcp: cannot be read (Input/output error)" in log
+    assert f"Loading the checkpoint from {copied}/checkpoint/step-2." in log
 
 
 def test_does_not_begin_anew_when_every_step_is_damaged(copied):
