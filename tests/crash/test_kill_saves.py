@@ -2,7 +2,7 @@
 
 A rank stops itself where a save begins (MILEPOST_FAULT), strace is attached, and kills it as it enters the n-th call of one kind. The run
 that follows goes on from what is there, saves, and is the next one to be killed. By default a few of these calls are tried, spread over a
-save; with MILEPOST_KILL_POINTS=40 as many in each mode and of each rank (minutes), with =all each of them, some 1800 (an hour).
+save; with MILEPOST_KILL_POINTS=40 as many in each mode and of each rank (minutes), with =all each of them, some 2000 (an hour).
 """
 import os
 import re
@@ -80,7 +80,7 @@ class Series:
         return statuses, job.logs
 
     def points(self, rank):
-        """The (call, how often in its thread) that change something, in order, of an undisturbed run from one save's beginning to the next one's end."""
+        """The (call, how often in its thread) that change something, in order, of an undisturbed run from its second save on."""
         statuses, _ = self.kill(rank, ["-e", "trace=" + ",".join(sorted(CHANGING | TALKING)), "-s", "200"])
         assert statuses == [DONE] * self.world
         counts, found = {}, {}
