@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <system_error>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -65,13 +66,17 @@ manifest::Hashes hash_covered(const StorageLocation& location, const ManifestOpt
   return hashes;
 }
 
+std::string reason(const StorageError& error) {
+  return error.error_number() == 0 ? error.summary() : std::generic_category().message(error.error_number());
+}
+
 manifest::Hashes read_manifest(Storage& storage, const std::string& path) {
   try {
     return manifest::read(*storage.open_read(path));
   } catch (const StorageError& error) {
     if (!is_lasting(error)) throw;
     CheckpointManifestError unreadable(
-        fmt::format("{} cannot be read: {}", manifest::kManifestName, error.summary()), error.hint());
+        fmt::format("{} cannot be read: {}", manifest::kManifestName, reason(error)), error.hint());
     unreadable.set_path(path);
     throw unreadable;
   }
@@ -96,7 +101,7 @@ std::string difference(const HashedFile& hashed, std::string_view want) {
       std::rethrow_exception(hashed.failure);
     } catch (const StorageError& error) {
       if (!is_lasting(error)) throw;
-      return fmt::format("cannot be read ({})", error.summary());
+      return fmt::format("cannot be read ({})", reason(error));
     }
   }
   const std::string got = to_hex(hashed.digest);

@@ -153,7 +153,7 @@ TEST(ManifestFiles, AFileThatTheDiskDoesNotGiveBackIsDamage) {
   EXPECT_TRUE(check_with("").good());
   const ManifestCheck check = check_with("fail=open:3:EIO");  // after the manifest and the largest file
   ASSERT_EQ(check.mismatched.size(), 1u);
-  EXPECT_THAT(check.mismatched[0], HasSubstr(": cannot be read ("));
+  EXPECT_THAT(check.mismatched[0], HasSubstr(": cannot be read (Input/output error)"));
   EXPECT_EQ(check.files, check.listing.files);
   EXPECT_THROW(check_with("fail=open:3:EMFILE"), StorageError);
   EXPECT_THROW(check_with("fail=open:1:EIO"), CheckpointManifestError);
