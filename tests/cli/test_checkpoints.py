@@ -3,7 +3,7 @@ import json
 import shutil
 
 import pytest
-from tool import WANTING, milepost
+from tool import DATA, WANTING, milepost
 from cli.training import FAILED, TITAN, TITAN_RUN, check_titan_curve, records, run, tiny_llama_run, train
 
 
@@ -144,6 +144,22 @@ def test_starts_from_weights_of_either_form(tmp_path):
     fp8 = first_loss(tmp_path, "fp8_run", *flags, "--checkpoint.initial-load-in-hf-quantized")
     assert fp8 == pytest.approx(dcp, abs=0.05) and fp8 != dcp
     assert "block-quantised" in train(tmp_path / "refused", *flags, status=FAILED)
+
+
+def test_what_an_index_of_safetensors_names_is_what_counts(tmp_path):
+    """A file that is missing, one outside the folder, and one that lies beside those it names."""
+    flags = ("--checkpoint.initial-load-in-hf", "--checkpoint.initial-load-path")
+    shutil.copytree(TITAN / "hf_last_fsdp2_indexed", tmp_path / "missing")
+    (tmp_path / "missing/model-00002-of-00002.safetensors").unlink()
+    log = train(tmp_path / "run", *flags, tmp_path / "missing", status=FAILED)
+    assert "model-00002-of-00002.safetensors: the index names this file, but it is missing; it holds model.layers.1." in log
+    log = train(tmp_path / "run", *flags, DATA / "bad/hf-index-escape/model", status=FAILED)
+    assert "entry 'a': its file '../outside.safetensors' is not a plain name" in log
+    shutil.copytree(TITAN / "hf_last_one_rank", tmp_path / "stray")
+    shutil.copy(DATA / "bad/hf-index-and-single/model.safetensors", tmp_path / "stray")
+    log = train(tmp_path / "stray_run", *flags, tmp_path / "stray", "--training.steps", 1)
+    assert f"WARNING - {tmp_path}/stray: model.safetensors: the index does not name this file; it is left out" in log
+    assert records(tmp_path / "stray_run")[1]["loss"] == first_loss(tmp_path, "hf", *flags, TITAN / "hf_last_one_rank")
 
 
 def test_weights_among_the_assets_are_found_from_anywhere(tmp_path):

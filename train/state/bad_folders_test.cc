@@ -111,7 +111,9 @@ class BadFolders : public testing::Test {
     return "no error";
   }
   LogLine log() {
-    return [this](bool, std::string_view text) { lines += std::string(text) + "\n"; };
+    return [this](bool is_warning, std::string_view text) {
+      lines += (is_warning ? "WARNING " : "") + std::string(text) + "\n";
+    };
   }
 
   config::Trainer config;
@@ -191,6 +193,12 @@ TEST_F(BadFolders, DamagedMetadataIsRefused) {
     EXPECT_THAT(error_of_load(job), HasSubstr(std::string("metadata-damaged/") + name)) << name;
     EXPECT_TRUE(at::equal(job.model.values(0), at::full({4, 2}, -1.F)));
   }
+  begin_with("metadata-damaged/future-version");
+  PlainJob job(kW);
+  EXPECT_EQ(error_of_load(job), "no error");
+  EXPECT_THAT(lines, HasSubstr("WARNING " MILEPOST_TEST_DATA
+                               "/bad/metadata-damaged/future-version: the metadata is of "
+                               "version '99.0.0'"));
 }
 
 }  // namespace

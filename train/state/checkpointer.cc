@@ -88,6 +88,7 @@ void Checkpointer::Parts::load_from(const Start& start) const {
   std::optional<EmaCopy> average;
   Together(job.groups).all([&] {
     checkpoint = open(start);
+    for (const std::string& warning : checkpoint->warnings()) warn(start.path + ": " + warning);
     average = average_of(*checkpoint, start);
     if (!start.from_hf && !start.model_only) manager::check_excluded(options);
   });
