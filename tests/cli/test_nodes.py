@@ -76,4 +76,4 @@ def test_fewer_ranks_go_on_from_two_nodes(submit, tmp_path):
     got, want = records(tmp_path / "out"), records(tmp_path / "whole")
     assert sorted(got) == [1, 2, 3] and want[3]["loss"] < want[1]["loss"]
     for step, record in got.items():
-        assert record["loss"] == pytest.approx(want[step]["loss"], rel=1e-5, abs=0)
+        assert record["loss"] == pytest.approx(want[step]["loss"], rel=1e-5, abs=0) and record["ntokens_seen"] == want[step]["ntokens_seen"]

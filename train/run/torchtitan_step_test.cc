@@ -91,13 +91,14 @@ TEST_F(TorchTitanStep, IsTheStartOfARunToTheBit) {
                                    "only_in_b milepost.data_ledger", "only_in_b milepost.run"));
 }
 
-// Their loader's state is that of another number of ranks.
+// Their loader's state is that of another number of ranks, and so is a rank's share of the tokens.
 TEST_F(TorchTitanStep, OfTwoRanksIsTheStartOfARunOfOneToTheBit) {
   for (const auto& [name, step] : {std::pair{"fsdp2", 10}, std::pair{"ep2", 5}}) {
     EXPECT_THAT(differences(name, step, {"--checkpoint.exclude-from-loading", "dataloader"}),
                 UnorderedElementsAre("values dataloader.dp_rank_0", "only_in_a dataloader.dp_rank_1",
-                                     "values dataloader.world_size", "only_in_b milepost.rng.rank_0",
-                                     "only_in_b milepost.data_ledger", "only_in_b milepost.run"))
+                                     "values dataloader.world_size", "values train_state.ntokens_seen",
+                                     "only_in_b milepost.rng.rank_0", "only_in_b milepost.data_ledger",
+                                     "only_in_b milepost.run"))
         << name;
     std::filesystem::remove_all(folder_ + "/checkpoint");
   }

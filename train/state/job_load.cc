@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "milepost/base/checked_math.h"
 #include "milepost/base/error.h"
 #include "milepost/engine/load.h"
 #include "milepost/manager/entries.h"
@@ -217,7 +218,7 @@ class JobLoad {
     if (takes("lr_scheduler")) last_epoch_ = values_.count(manager::kEpochKey);
     if (takes("train_state")) {
       train_.step = values_.count(manager::kStepKey);
-      train_.ntokens_seen = values_.count(manager::kTokensKey);
+      train_.ntokens_seen = tokens_of_rank();
       decode_random_numbers();
     }
     if (!takes("dataloader")) return;
@@ -225,6 +226,15 @@ class JobLoad {
     if (values_.has(entry)) loader_.titan_entry = values_.text(entry);
     loader_.titan_world_size = values_.count(manager::kDataWorldKey);
     if (values_.has(manager::kLedgerKey)) loader_.ledger = values_.text(manager::kLedgerKey);
+  }
+
+  // What is saved is one rank's, as TorchTitan's: another number of ranks shares what all of them have seen.
+  int64_t tokens_of_rank() const {
+    const int64_t saved = values_.count(manager::kTokensKey);
+    int64_t all = 0;
+    const bool is_known = values_.has(manager::kDataWorldKey) &&
+                          checked_mul(saved, values_.count(manager::kDataWorldKey), &all);
+    return is_known ? all / job_.dp_world : saved;
   }
 
   // A rank that the saved job had not goes on with numbers of its own, which the checkpoint decides.
