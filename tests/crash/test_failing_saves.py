@@ -150,14 +150,14 @@ def test_a_rank_whose_disk_hangs_ends_the_others(trained, tmp_path, rank, mode, 
 
 
 @pytest.mark.parametrize("rank, mode, timeout, flags", [
-    (0, "disabled", 3, (HASHES,)), (1, "async", 20, (HASHES, "--checkpoint.on-save-error", "warn")), (0, "async_with_pinned_mem", 3, ())])
+    (1, "disabled", 3, (HASHES,)), (0, "async", 20, (HASHES, "--checkpoint.on-save-error", "warn")), (0, "async_with_pinned_mem", 3, ())])
 def test_a_rank_that_is_stopped_while_it_saves_ends_the_others(trained, tmp_path, rank, mode, timeout, flags):
     """Rank 0 serves the job's store, which then hangs, too."""
     run = Run(trained, tmp_path, 2, rank, mode, "--comm.train-timeout-seconds", timeout, *flags)
     with run.faulty(WRITES, "signal=SIGSTOP"):
         began = time.monotonic()
         status = run.job.processes[1 - rank].wait(60)
-        assert time.monotonic() - began < 30 and status == FAILED
+        assert status == FAILED and time.monotonic() - began < 28  # the store's silence is known by then
         run.job.processes[rank].kill()
     assert re.search(rf"What failed first: Rank {rank} on {HOST} does not answer: (it was )?killed, or hang", run.job.logs[1 - rank])
     run.job.wait()

@@ -31,7 +31,7 @@ constexpr const char* kStopHeard = "stop/heard";
 constexpr const char* kNews =
     "news";  // a reason or a wish is there: the one key that is looked for all along
 constexpr milliseconds kPoll(50), kWatch(500), kOwnEnd(1000);
-constexpr milliseconds kWordOfOthers(2000), kOthersRead(3000), kStoreAnswers(7000);
+constexpr milliseconds kWordOfOthers(2000), kOthersRead(3000), kStoreAnswers(7000), kLastTry(500);
 constexpr milliseconds kStepsOfAll(3500), kAgreement(5000);  // rank 0 tells the others in the difference
 
 std::string host_key(int64_t rank) { return fmt::format("host/{}", rank); }
@@ -72,6 +72,7 @@ struct FailureBoard::Member {
   std::condition_variable changed;
   bool is_over = false;     // GUARDED_BY(mutex): the job ended or fails; nothing is watched
   bool is_watching = true;  // GUARDED_BY(mutex)
+  std::optional<Clock::time_point> asked_since;  // GUARDED_BY(mutex): the watch waits for the store's answer
 
   std::string name_of(int64_t other) {
     const bool is_known = store->has(host_key(other));
@@ -187,6 +188,24 @@ struct FailureBoard::Member {
     }
   }
 
+  // How long the store may take to answer: less by what it has left the watch waiting for already.
+  milliseconds patience() {
+    const std::scoped_lock lock(mutex);
+    if (!asked_since) return kStoreAnswers;
+    const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - *asked_since);
+    return std::max(kStoreAnswers - waited, kLastTry);
+  }
+  bool has_news() {
+    set_asked_since(Clock::now());
+    const bool has = store->has(kNews);
+    set_asked_since(std::nullopt);
+    return has;
+  }
+  void set_asked_since(std::optional<Clock::time_point> time) {
+    const std::scoped_lock lock(mutex);
+    asked_since = time;
+  }
+
   // Whether the job is over before `time` has passed.
   bool is_over_after(milliseconds time) {
     std::unique_lock lock(mutex);
@@ -215,7 +234,7 @@ struct FailureBoard::Member {
   }
   // True: there is nothing more to look for.
   bool look() {
-    if (!store->has(kNews)) return false;
+    if (!has_news()) return false;
     if (on_stop_wish != nullptr && store->has(kStopSignal)) std::exchange(on_stop_wish, nullptr)();
     if (!store->has(kReason)) return false;
     const std::string reason = store->get(kReason, kWordOfOthers);
@@ -249,7 +268,7 @@ FailureBoard::~FailureBoard() {
 
 void FailureBoard::fail(const std::string& text) {
   member_->set_over();
-  within(kStoreAnswers, [member = member_, text] {
+  within(member_->patience(), [member = member_, text] {
     try {
       member->leave_reason(text, 0);
       member->have_read();
@@ -262,7 +281,7 @@ void FailureBoard::fail(const std::string& text) {
 
 std::string FailureBoard::fail_after_others(const std::vector<int64_t>& ranks) {
   member_->set_over();
-  const auto reason = within(kStoreAnswers, [member = member_, ranks] {
+  const auto reason = within(member_->patience(), [member = member_, ranks] {
     try {
       const std::string found = member->find_reason(ranks);
       member->have_read();
@@ -279,7 +298,7 @@ std::optional<FailureBoard::Stop> FailureBoard::agree_on_stop(const Stop& own, s
     std::optional<Stop> stop;
     std::string fault;
   };
-  const auto answer = within(kStoreAnswers, [member = member_, own] {
+  const auto answer = within(member_->patience(), [member = member_, own] {
     Answer given;
     try {
       given.stop = member->agree_on_stop(own, &given.fault);
