@@ -253,7 +253,7 @@ def test_a_fake_backend_runs_a_step_of_one_of_its_ranks(train, tmp_path, degrees
 def test_a_plan_for_many_ranks_says_what_one_of_them_holds(train):
     degrees = ("--parallelism.tensor-parallel-degree", 2, "--parallelism.expert-parallel-degree", 4, "--parallelism.data-parallel-replicate-degree", 2)
     log = train("--module", "deepseek_v3", "--config", "deepseek_v3_671b", *degrees, "--comm.mode", "fake_backend", "--training.steps", 0,
-                memory_bytes=1 << 30, env={"NGPU": "2048"})
+                limits={resource.RLIMIT_DATA: 1 << 30}, env={"NGPU": "2048"})
     assert "Device mesh: pp=1, dp_replicate=2, dp_shard=512, cp=1, tp=2, ep=4" in log and "tokens of a step: " in log
     assert re.search(r"lm_head.weight \[129280, 7168\]: StridedShard\(0, 2\) over fsdp, Shard\(0\) over tp, here \[127, 7168\]", log)
     assert re.search(r"layers.\*.moe.routed_experts.inner_experts.w1_EFD \[256, 2048, 7168\]: Shard\(1\) over efsdp, Shard\(0\) over ep, here \[64, 8, 7168\]", log)
@@ -314,7 +314,7 @@ def test_a_checkpoint_folder_that_cannot_be_written_is_refused_at_once(train, tm
 
 
 def test_a_batch_that_memory_does_not_hold_ends_with_one_line(train):
-    log = train(*LLAMA, *SMALL, "--training.local-batch-size", 1024, "--training.seq-len", 1024, "--training.steps", 1, status=FAILED, memory_bytes=3 << 30)
+    log = train(*LLAMA, *SMALL, "--training.local-batch-size", 1024, "--training.seq-len", 1024, "--training.steps", 1, status=FAILED, limits={resource.RLIMIT_DATA: 3 << 30})
     assert log.rstrip("\n").split("\n")[-1].startswith("MemoryError: out of memory")
 
 
