@@ -228,7 +228,8 @@ struct FailureBoard::Member {
       try {
         if (look()) return;
       } catch (const std::exception&) {
-        continue;  // the store may answer again; where it does not, operations with rank 0 fail
+        // The store may answer again; where it does not, operations with rank 0 fail.
+        set_asked_since(std::nullopt);
       }
     }
   }
