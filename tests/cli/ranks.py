@@ -1,7 +1,9 @@
 """Jobs of several processes of `milepost-train` for the tests."""
+import contextlib
 import dataclasses
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -26,9 +28,12 @@ def end_all():
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """One below those that the system hands out, so that no connection takes it before the job does."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
 
 
 @dataclasses.dataclass
