@@ -37,7 +37,7 @@ MILEPOST_CONFIG(Checkpoint, "Saving and loading.",
   (CheckpointExtensions, extensions, {}, "")
   (int64_t, keep_every, 0, "Of older checkpoints than keep_latest_k keeps, keep those whose step this divides, too; 0: none.", kOurs)
   (bool, fallback_to_older, false, "When verify_hash_manifest finds the newest step damaged, take the newest older one that is not.", kOurs)
-  (Choice<kOnSaveError>, on_save_error, "fail", "When a save fails: fail ends the run, warn goes on without this checkpoint.", kOurs))
+  (Choice<kOnSaveError>, on_save_error, "fail", "When a save fails: fail ends the run, warn goes on without this checkpoint, unless it is the last.", kOurs))
 
 MILEPOST_CONFIG(EmaWeights, "An exponential moving average of the weights, saved with the checkpoint (as torchtitan-npu has it).",
   (bool, enable, false, "Keep the average.")
