@@ -6,13 +6,14 @@
 A llama3 of 133 M parameters, 1.6 GB of state with AdamW's. Short steps are shorter than a save in the background, long ones longer.
 Lost, a save: the time of the steps from the one that saves up to the one in which the save ends, less as many medians of the other steps of
 the same run. Of it the pause: until training goes on. A warm memcpy of the state, and what the disk takes of it (written around the page
-cache and synced by two threads), are of the same run.
+cache and synced by two threads), are of the same run. Memory is how much the peak of the resident memory grows by saving so.
 """
 import argparse
 import json
 import mmap
 import os
 import pathlib
+import resource
 import shutil
 import statistics
 import subprocess
@@ -67,15 +68,23 @@ def milepost(args, folder, mode, steps):
     command = [args.build / "train/milepost-train", *model_flags(dump, SEQ_LEN[steps]), "--training.steps", every * (SAVES + 2), "--dump-folder", dump,
                "--checkpoint.enable", "--checkpoint.interval", every, "--checkpoint.async-mode", mode, "--checkpoint.keep-latest-k", 2,
                "activation-checkpoint:none"]
-    done = subprocess.run([str(word) for word in command], env={**os.environ, "OMP_NUM_THREADS": str(THREADS), "MILEPOST_ROOT": str(ROOT)},
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
-        raise SystemExit(done.stdout[-3000:])
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen([str(word) for word in command], env={**os.environ, "OMP_NUM_THREADS": str(THREADS), "MILEPOST_ROOT": str(ROOT)},
+                                   stdout=log, stderr=log)
+        _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            log.seek(0)
+            raise SystemExit(log.read()[-3000:])
     seconds = [json.loads(line)["seconds"]["total"] for line in next(dump.rglob("metrics.jsonl")).open()]
     events = [json.loads(line) for path in dump.rglob("checkpoint-events.jsonl") for line in path.open()]
     shutil.rmtree(dump)
     committed = [event for event in events if event["event"] == "committed"][:-1]  # the last one is synchronous
-    return costs(seconds[:-1], [event["pause_seconds"] for event in committed], [event["seconds"] for event in committed], every)
+    of_run = costs(seconds[:-1], [event["pause_seconds"] for event in committed], [event["seconds"] for event in committed], every)
+    return {**of_run, "memory": [usage.ru_maxrss * 1024]}
+
+
+def peak_memory():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class TorchLoop:
@@ -89,6 +98,7 @@ class TorchLoop:
         dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
         self.trainer = Trainer("llama3", "float32", 1, SEQ_LEN[steps], SHAPE)
         self.every = INTERVAL[steps]
+        self.least_memory = None  # before the first save
         for _ in range(2):
             self.trainer.step()
 
@@ -99,6 +109,7 @@ class TorchLoop:
     def run(self, folder):
         import torch.distributed.checkpoint as dcp
         future, seconds, pauses, saves = None, [], [], []
+        self.least_memory = self.least_memory or peak_memory()
         for step in range(1, self.every * (SAVES + 2)):
             start = time.perf_counter()
             self.trainer.step()
@@ -113,7 +124,7 @@ class TorchLoop:
             seconds.append(time.perf_counter() - start)
         future.result()
         shutil.rmtree(folder)
-        return costs(seconds, pauses, saves, self.every)
+        return {**costs(seconds, pauses, saves, self.every), "memory": [peak_memory() - self.least_memory]}
 
 
 def serve(steps):
@@ -192,14 +203,17 @@ def measure(args, where, steps):
             for kind, run in contestants.items():
                 runs[kind].append(run(folder / "saved"))
         peer.close()
+        waiting = milepost(args, folder, "disabled", steps)["memory"][0]
     base = None
     for kind, of_rounds in runs.items():
         all_of = {what: sum((costs[what] for costs in of_rounds), []) for what in of_rounds[0]}
         step, lost, pause, save = (statistics.median(all_of[what]) for what in ("step", "lost", "pause", "save"))
         low, _, high = statistics.quantiles(all_of["lost"], n=4)
         base = base or lost
+        memory = max(all_of["memory"]) - (waiting if kind.startswith("milepost") else 0)
         print(f"| {where}, {steps} steps | {kind} | {step:.2f} | {lost:.2f} ({low:.2f} to {high:.2f}) | {lost / base:.2f} | {pause:.3f} | "
-              f"{pause / memcpy:.2f} | {lost - pause:.2f} | {1 - (lost - pause) / (save - pause):.0%} | {save:.2f} | {save / write:.2f} |", flush=True)
+              f"{pause / memcpy:.2f} | {lost - pause:.2f} | {1 - (lost - pause) / (save - pause):.0%} | {save:.2f} | {save / write:.2f} | "
+              f"{memory / state_bytes():.2f} |", flush=True)
 
 
 def main():
@@ -215,8 +229,8 @@ def main():
     if args.serve:
         return serve(args.serve)
     print(f"{state_bytes() / 1e9:.2f} GB of state, {THREADS} threads, {args.rounds} rounds of {SAVES} saves, load average {os.getloadavg()[0]:.1f}\n")
-    print("| where | who | step, s | lost a save, s (quartiles) | x torch | pause, s | x memcpy | slowed down by, s | speed meanwhile | a save, s | x limit |\n"
-          + "|---" * 11 + "|")
+    print("| where | who | step, s | lost a save, s (quartiles) | x torch | pause, s | x memcpy | slowed down by, s | speed meanwhile | a save, s | x limit | memory x state |\n"
+          + "|---" * 12 + "|")
     for where in args.where:
         for steps in args.steps:
             measure(args, where, steps)
