@@ -195,8 +195,10 @@ Integrity judge(const std::string& path, const std::vector<std::string>& finding
   if (!all.fault.empty()) return all;
   all.fault = disagreement(path, found);
   if (!all.fault.empty()) {
+    all.ranks_disagree = true;
     all.hint = "let all nodes share the checkpoint, and start again once its files have stopped changing";
   } else if (!found.damages.empty()) {
+    all.is_damaged = true;
     all.fault = damage_text(path, found.damages, findings.size() > 1);
     all.hint = "restore these files from a copy, or load another checkpoint";
   }
@@ -204,7 +206,8 @@ Integrity judge(const std::string& path, const std::vector<std::string>& finding
 }
 
 std::string brief(const Integrity& integrity) {
-  if (!integrity.fault.empty()) return "its files are not what its hash manifest says";
+  if (integrity.is_damaged) return "its files are not what its hash manifest says";
+  if (!integrity.fault.empty()) return "its hash manifest is unfinished or cannot be read";
   return integrity.has_manifest ? "its hash manifest does not list all its files" : "it has no hash manifest";
 }
 

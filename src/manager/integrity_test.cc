@@ -97,6 +97,7 @@ TEST_F(ManagerIntegrity, RanksThatSeeOtherFilesAreAFault) {
     const Integrity all = judge("/a", {first, other});
     EXPECT_FALSE(all.is_good(false));
     EXPECT_THAT(all.fault, HasSubstr(words));
+    EXPECT_TRUE(all.ranks_disagree && !all.is_damaged);
   }
   EXPECT_THAT(judge("/a", {none, second}).fault, HasSubstr("rank 0 sees no manifest"));
   // Two that both took the first share.

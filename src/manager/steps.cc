@@ -185,10 +185,10 @@ NamedStep look_up_step(const StorageLocation& folder, int64_t number, const std:
   NamedStep found;
   found.folder_exists = is_folder(folder.path);
   if (!found.folder_exists) return found;
-  found.there = list_steps(folder);
   if (is_folder(step_path(folder.path, number))) {
     found.step = classify_step(folder, number, parts_needed(number, parts));
   }
+  if (!found.step || found.step->kind != Step::Kind::kFull) found.there = list_steps(folder);
   return found;
 }
 

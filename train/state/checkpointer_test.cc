@@ -229,7 +229,7 @@ TEST_F(CheckpointerTest, WhatInterruptedSavesLeftIsRemoved) {
   std::filesystem::create_directories(debris + "/data");
   EXPECT_TRUE(Checkpointer(config, job.job, log()).load(-1));
   EXPECT_FALSE(std::filesystem::exists(debris));
-  EXPECT_THAT(lines, HasSubstr("interrupted saves"));
+  EXPECT_THAT(lines, HasSubstr("interrupted saves or removals"));
 }
 
 // Killed between the two renames that stand in for an exchange.

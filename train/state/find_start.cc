@@ -35,10 +35,11 @@ class Finder {
       }
       const manager::Integrity integrity = verify(start);
       const bool is_good = integrity.is_good(options_.extensions.require_manifest);
-      if (is_good || !may_fall_back(start)) tell(start);
+      const bool falls_back = !is_good && may_fall_back(start) && !integrity.ranks_disagree;
+      if (!falls_back) tell(start);
       if (is_good) return start;
       CheckpointManifestError refusal = manager::refusal(start.path, integrity);
-      if (!may_fall_back(start)) throw refusal;
+      if (!falls_back) throw refusal;
       say(true, refusal.what());
       say(true, fmt::format("An older step is looked for in place of step {} (checkpoint.fallback_to_older)",
                             start.step));
@@ -62,21 +63,23 @@ class Finder {
     }
   }
 
-  // Of saves that a kill interrupted. A failure costs room, or a step that is passed over.
+  // Of saves and removals that a kill interrupted. A failure costs room, or a step that is passed over.
   void settle_debris() const {
     try {
       if (!folder_.storage->stat(folder_.path)) return;
       const StaleStaging done = settle_stale_staging(folder_.storage, folder_.path);
       for (const std::string& path : done.put_back) {
-        say(false, fmt::format("{} is back at its place, which an interrupted save had moved it from", path));
+        say(false,
+            fmt::format("{} is back at its place, which an interrupted save or removal had moved it from",
+                        path));
       }
       if (done.num_removed > 0) {
-        say(false,
-            fmt::format("Removed what {} interrupted saves left in {}", done.num_removed, folder_.path));
+        say(false, fmt::format("Removed what {} interrupted saves or removals left in {}", done.num_removed,
+                               folder_.path));
       }
     } catch (const Error& error) {
-      say(true, fmt::format("What interrupted saves left in {} could not be removed: {}", folder_.path,
-                            error.what()));
+      say(true, fmt::format("What interrupted saves or removals left in {} could not be removed: {}",
+                            folder_.path, error.what()));
     }
   }
 

@@ -23,6 +23,8 @@ struct Integrity {
   // the rank that found it where there are several; or that the manifest is unfinished or unreadable.
   std::string fault;
   std::string hint;
+  bool is_damaged = false;            // the fault is that files are not what the manifest says
+  bool ranks_disagree = false;        // ... that the ranks see different files; the checkpoint may be good
   std::vector<std::string> unlisted;  // files that the manifest does not list, which is no fault
   std::vector<std::string> unsure;    // of those, the ones that the checkpoint consists of
   int64_t files = 0, bytes = 0;       // hashed by all ranks

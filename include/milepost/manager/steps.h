@@ -68,7 +68,7 @@ void pass_over_newest(const StorageLocation& folder, const std::vector<std::stri
 struct NamedStep {
   bool folder_exists = false;
   std::optional<Step> step;    // nullopt: it has no folder
-  std::vector<int64_t> there;  // as list_steps(), for who asked for another
+  std::vector<int64_t> there;  // as list_steps(), where `step` is not a full one
 };
 NamedStep look_up_step(const StorageLocation& folder, int64_t number, const std::vector<std::string>& parts);
 
