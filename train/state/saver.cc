@@ -47,8 +47,9 @@ enum class Occasion : uint8_t { kInterval, kEarlyEnd, kLastStep };
 struct StepSave {
   int64_t step;
   Occasion occasion;
-  Stopwatch since;
-  std::atomic<double> pause{0};  // seconds that training stood still for it
+  Stopwatch asked;
+  std::atomic<double> pause{0};  // seconds that training stood still for it, from then on
+  Stopwatch began = {};          // once the save before it has ended
 };
 
 [[noreturn]] void refuse_to_end_without(const std::string& step) {
@@ -72,6 +73,7 @@ struct Saver::Parts {
   const Together background_ranks{job.groups, "checkpoint"};  // of the background's thread while that works
   StagingBuffers staging{staging_kind(options)};
   std::shared_ptr<StepSave> current = {};  // the one that was staged last
+  std::exception_ptr lost = {};            // what training went on without, until a later save is published
   // Of the first rank, where steps are saved.
   std::unique_ptr<manager::EventLog> events = {};
   std::unique_ptr<manager::StepRemover> remover = {};
@@ -91,8 +93,8 @@ struct Saver::Parts {
 
   void begin_background();
   bool make_room(int64_t step) const;
-  bool tolerate(const std::exception& error, const Together& among, bool more_follows) const;
-  bool attempt(const StepSave& save, const std::function<bool()>& work) const;
+  bool tolerate(const std::exception& error, const Together& among, bool more_follows);
+  bool attempt(const StepSave& save, const std::function<bool()>& work);
   void settle(bool more_follows);
   StorageLocation step_location(int64_t step) const {
     return {folder.storage, manager::step_path(folder.path, step)};
@@ -140,7 +142,7 @@ bool Saver::Parts::make_room(int64_t step) const {
 
 // Within a handler of `error`, which a save of the ranks `among` threw: whether training goes on without it.
 // Not where the others may not know of it, or a rank does not answer: they would go on apart.
-bool Saver::Parts::tolerate(const std::exception& error, const Together& among, bool more_follows) const {
+bool Saver::Parts::tolerate(const std::exception& error, const Together& among, bool more_follows) {
   if (options.on_save_error == "fail" || !among.is_known_to_all(std::current_exception())) return false;
   if (!more_follows) {
     warn(
@@ -150,11 +152,12 @@ bool Saver::Parts::tolerate(const std::exception& error, const Together& among, 
   }
   warn(fmt::format("Training goes on without this checkpoint (checkpoint.on_save_error=warn): {}",
                    error.what()));
+  lost = std::current_exception();
   return true;
 }
 
 // What all ranks do together; false where it failed and training goes on.
-bool Saver::Parts::attempt(const StepSave& save, const std::function<bool()>& work) const {
+bool Saver::Parts::attempt(const StepSave& save, const std::function<bool()>& work) {
   try {
     return work();
   } catch (const std::exception& error) {
@@ -213,8 +216,9 @@ std::optional<int64_t> Saver::Parts::write_now(const StepSave& save, const JobSn
 }
 
 void Saver::Parts::publish(const StepSave& save, int64_t bytes) {
-  const double seconds = save.since.seconds();
+  const double seconds = save.began.seconds();
   published_step = save.step;
+  lost = nullptr;
   longest_save_seconds = std::max(longest_save_seconds.load(), seconds);
   report(EventKind::kCommitted, save.step, bytes, seconds, save.pause);
 }
@@ -233,16 +237,16 @@ bool Saver::Parts::save_now(const std::shared_ptr<StepSave>& save) {
   const JobSnapshot state = as_last ? snapshot_of_last(save->step) : snapshot_of_job(job, run_record(config));
   const bool is_saved = attempt(*save, [&] {
     const std::optional<int64_t> bytes = write_now(*save, state);
-    save->pause = save->since.seconds();
+    save->pause = save->asked.seconds();
     if (bytes) publish(*save, *bytes);
     return bytes.has_value();
   });
   if (!is_saved) return leave_out(*save);
   if (as_last) {
-    log(fmt::format("Last step checkpoint completed in {:.2f}s", save->since.seconds()));
+    log(fmt::format("Last step checkpoint completed in {:.2f}s", save->began.seconds()));
   } else {
     if (remover) remover->look_again(save->step);
-    log(fmt::format("Finished saving the checkpoint in {:.2f} seconds.", save->since.seconds()));
+    log(fmt::format("Finished saving the checkpoint in {:.2f} seconds.", save->began.seconds()));
   }
   return true;
 }
@@ -254,7 +258,7 @@ bool Saver::Parts::stage(const std::shared_ptr<StepSave>& save) {
   staging.clear();
   const auto state = std::make_shared<const JobSnapshot>(snapshot_of_job(job, run_record(config), &staging));
   if (options.async_mode == "async") staging.copy(default_num_threads());
-  save->pause = save->since.seconds();
+  save->pause = save->asked.seconds();
   current = save;
   background.start([this, save, state] { write_staged(save, *state); });
   log(fmt::format("Finished staging the checkpoint in {:.2f} seconds.", save->pause.load()));
@@ -264,13 +268,13 @@ bool Saver::Parts::stage(const std::shared_ptr<StepSave>& save) {
 void Saver::Parts::write_staged(const std::shared_ptr<StepSave>& save, const JobSnapshot& state) {
   try {
     staging.copy(1);
-    report(EventKind::kStaged, save->step, staging.size_bytes(), save->since.seconds());
+    report(EventKind::kStaged, save->step, staging.size_bytes(), save->began.seconds());
     manager::lower_priority();
     const std::optional<int64_t> bytes = write(save->step, state, background_ranks);
     if (!bytes) return;
     publish(*save, *bytes);
     log(fmt::format("Finished saving the checkpoint of step {} in {:.2f} seconds.", save->step,
-                    save->since.seconds()));
+                    save->began.seconds()));
     if (remover) remover->look_again(save->step);
   } catch (const std::exception& error) {
     warn(fmt::format("Saving the checkpoint of step {} failed: {}", save->step, error.what()));
@@ -293,12 +297,14 @@ bool Saver::save(int64_t step, bool last_step) {
   const auto occasion = last_step ? Occasion::kLastStep : Occasion::kInterval;
   const auto save = std::make_shared<StepSave>(step, occasion);  // its pause begins with the save before it
   parts_->settle(/*more_follows=*/true);
+  save->began = {};
   return last_step || !parts_->is_async() ? parts_->save_now(save) : parts_->stage(save);
 }
 
 bool Saver::save_before_end(int64_t step) {
   const auto save = std::make_shared<StepSave>(step, Occasion::kEarlyEnd);
   parts_->settle(/*more_follows=*/true);
+  save->began = {};
   return parts_->published_step != step && parts_->save_now(save);
 }
 
@@ -318,6 +324,9 @@ void Saver::wait_for_staging() {
 void Saver::close() {
   parts_->settle(/*more_follows=*/false);
   if (parts_->remover) parts_->remover->close();
+  if (parts_->lost == nullptr) return;
+  parts_->warn("The checkpoint that training went on without was the last one");
+  std::rethrow_exception(std::exchange(parts_->lost, nullptr));
 }
 
 }  // namespace milepost::train

@@ -180,6 +180,23 @@ TEST_P(SaverTest, GoesOnWithoutASaveWhereAWarningIsEnough) {
   EXPECT_TRUE(exists(2));
 }
 
+// The data may end before another save is due.
+TEST_P(SaverTest, FailsAtTheEndWhereNoSaveHasFollowedTheOneThatAWarningWasEnoughFor) {
+  config.checkpoint.on_save_error = "warn";
+  TinyJob job(1500);
+  job.step();
+  Saver saver(config, job.job, log());
+  {
+    const SmallFiles small(20'000);
+    EXPECT_TRUE(saver.save(1, false));
+    wait_for_line("Saving the checkpoint of step 1 failed");
+    EXPECT_NO_THROW(while (lines.find("Training goes on") == lines.npos) saver.wait_for_staging());
+  }
+  EXPECT_THROW(saver.close(), StorageError);
+  EXPECT_THAT(lines, HasSubstr("The checkpoint that training went on without was the last one"));
+  EXPECT_NO_THROW(saver.close());
+}
+
 TEST_P(SaverTest, FailsWithoutTheLastSaveWhateverAWarningIsEnoughFor) {
   config.checkpoint.on_save_error = "warn";
   TinyJob job(1500);
