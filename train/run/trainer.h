@@ -3,8 +3,9 @@
 //   Trainer trainer(config);              everything that can be refused is refused here, before anything is
 //   RunEnd end = trainer.train();         loads, trains, saves, and tells the log
 //
-// Threads: one. The data loader reads ahead in a thread of its own, operations use ATen's threads. While it
-// lives it takes the signals of stop_signals.h.
+// Threads: one calls. The data loader reads ahead, saves are written and signals and other ranks' failures
+// are watched in threads of their own; operations use ATen's. While it lives it takes the signals of
+// stop_signals.h.
 #pragma once
 
 #include <cstdint>

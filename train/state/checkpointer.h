@@ -3,11 +3,17 @@
 //
 //   Checkpointer checkpoints(config, job, log);
 //   checkpoints.load(config.checkpoint.load_step);  // before the first batch is taken
-//   for (...) { ...; checkpoints.wait_for_staging(); optimizer.step(); ...; checkpoints.save(step, is_last);
-//   } checkpoints.close();
+//   for (...) {
+//     ...;
+//     checkpoints.wait_for_staging();
+//     optimizer.step();
+//     ...;
+//     checkpoints.save(step, is_last);
+//   }
+//   checkpoints.close();
 //
-// With checkpoint.enable off, nothing is loaded or saved. Threads: one, the one that trains; old steps are
-// removed, and the log told so, on another.
+// With checkpoint.enable off, nothing is loaded or saved. Threads: one calls, the one that trains; saves
+// beside training and the removal of old steps have threads of their own, which write to the log, too.
 #pragma once
 
 #include <memory>
@@ -29,13 +35,15 @@ class Checkpointer {
   //
   // All differences between checkpoint and job are one error (MissingKeyError, ShapeMismatchError), before
   // anything in the job has changed; so are files that are missing or cut short (FormatError) and loader
-  // states that do not fit (ValueError). Only after a read that fails half-way (StorageError) the job holds
-  // unspecified values. Throws StorageError kNotFound, ValueError for what is not there.
+  // states that do not fit (ValueError; of several ranks, the others' data may be at the new position then).
+  // Only after a read that fails half-way (StorageError) the job holds unspecified values. Throws
+  // StorageError kNotFound, ValueError for what is not there, CheckpointManifestError for files that are not
+  // what their manifest says.
   bool load(int64_t step);
   // Saves when this step is due, and has removed in the background what keep_latest_k lets go. Returns
-  // whether something was written: a pinned step is not, and a warning says so. After an error the older
-  // checkpoints are intact, and none lies at this step's name unless only the last sync of its folder failed.
-  // Durability: with async_mode "disabled", and of the last step, the checkpoint
+  // whether something was written: a pinned step is not, and a warning says so (of the last step: an error).
+  // After an error the older checkpoints are intact, and none lies at this step's name unless only the last
+  // sync of its folder failed. Durability: with async_mode "disabled", and of the last step, the checkpoint
   // survives a power cut after return. Throws what made this save fail, or the asynchronous one before it,
   // unless checkpoint.on_save_error is "warn" and more is to be saved (saver.h).
   bool save(int64_t step, bool last_step);

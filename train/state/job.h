@@ -31,7 +31,7 @@ struct Job {
   int64_t rank() const { return groups == nullptr ? 0 : groups->mesh().rank(); }
 };
 
-// Where lines for the log go; called on the thread that calls the checkpointer, and on one of its own.
+// Where lines for the log go; called on the thread that calls the checkpointer, and on threads of its own.
 using LogLine = std::function<void(bool is_warning, std::string_view text)>;
 
 }  // namespace milepost::train

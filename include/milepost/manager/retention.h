@@ -49,8 +49,9 @@ std::vector<int64_t> steps_to_remove(std::span<const StepFacts> steps, const Run
 // cannot be removed stays, and a warning says so: one that holds what no checkpoint has, or that another
 // process writes to.
 //
-// Threads: one calls the members; another, which lives as long as this, looks and removes. A kill at any
-// point leaves each step whole or gone, and debris that the next run removes.
+// Threads: any call the members, look_again() beside the others too; another, which lives as long as this,
+// looks and removes. A kill at any point leaves each step whole or gone, and debris that the next run
+// removes.
 class StepRemover {
  public:
   // `log` is called on the removing thread, with TorchTitan's lines. `events` must outlive this; null: none.
