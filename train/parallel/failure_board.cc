@@ -31,7 +31,7 @@ constexpr const char* kStopHeard = "stop/heard";
 constexpr const char* kNews =
     "news";  // a reason or a wish is there: the one key that is looked for all along
 constexpr milliseconds kPoll(50), kWatch(500), kOwnEnd(1000);
-constexpr milliseconds kWordOfOthers(2000), kOthersRead(3000), kStoreAnswers(7000), kLastTry(500);
+constexpr milliseconds kWordOfOthers(2000), kOthersRead(3000), kStoreAnswers(7000), kLastTry(3000);
 constexpr milliseconds kStepsOfAll(3500), kAgreement(5000);  // rank 0 tells the others in the difference
 
 std::string host_key(int64_t rank) { return fmt::format("host/{}", rank); }
