@@ -118,6 +118,8 @@ TEST(Fit, LongListsAreCut) {
     FAIL();
   } catch (const MissingKeyError& error) {
     EXPECT_THAT(error.summary(), HasSubstr("and 80 more"));
+    EXPECT_EQ(error.hint(),
+              "start the job with the model that was saved");  // of which nothing can be left out
   }
   EXPECT_EQ(names_text({"a", "b", "c"}, 2), "a, b and 1 more");
   EXPECT_EQ(names_text({"a", "b"}, 2), "a, b");

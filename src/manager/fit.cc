@@ -20,6 +20,13 @@ void add_list(std::string_view title, const std::vector<std::string>& entries, s
   if (entries.size() > kListed) *text += fmt::format("\n    and {} more", entries.size() - kListed);
 }
 
+// Which cannot be left out.
+bool concerns_model(const Fit& fit) {
+  const auto is_of_model = [](const std::string& entry) { return is_model_key(entry); };
+  return std::any_of(fit.missing.begin(), fit.missing.end(), is_of_model) ||
+         std::any_of(fit.mismatched.begin(), fit.mismatched.end(), is_of_model);
+}
+
 }  // namespace
 
 Fit compare(const Catalog& catalog, const std::vector<WantedEntry>& wanted, bool with_unexpected) {
@@ -59,9 +66,8 @@ void require_fit(const Fit& fit, const std::string& path) {
   add_list("missing in the checkpoint", fit.missing, &text);
   add_list("of another shape", fit.mismatched, &text);
   add_list("in the checkpoint, but not in the model", fit.unexpected, &text);
-  const std::string hint =
-      "start the job with the model that was saved, or leave parts out with "
-      "--checkpoint.exclude-from-loading";
+  std::string hint = "start the job with the model that was saved";
+  if (!concerns_model(fit)) hint += ", or leave parts out with --checkpoint.exclude-from-loading";
   if (fit.mismatched.empty()) {
     MissingKeyError error(text, hint);
     error.set_path(path);

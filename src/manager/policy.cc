@@ -32,6 +32,19 @@ void add_ema_messages(const config::Trainer& config, std::vector<Message>* messa
   }
 }
 
+// What is asked for in vain where checkpoints are off.
+void add_ignored(const config::Checkpoint& options, std::vector<Message>* messages) {
+  const std::pair<const char*, bool> asked[] = {{"load_step", options.load_step >= 0},
+                                                {"initial_load_path", options.initial_load_path.has_value()},
+                                                {"initial_load_in_hf", options.initial_load_in_hf},
+                                                {"load_only", options.load_only}};
+  for (const auto& [name, is_asked] : asked) {
+    if (!is_asked) continue;
+    messages->push_back(
+        {true, fmt::format("checkpoint.{} has no effect: checkpoints are off (--checkpoint.enable)", name)});
+  }
+}
+
 }  // namespace
 
 std::string checkpoint_folder(const config::Trainer& config) {
@@ -55,7 +68,10 @@ std::vector<Message> check_supported(const config::Trainer& config) {
   const config::Checkpoint& options = config.checkpoint;
   std::vector<Message> messages;
   if (config.ema_weights.enable) add_ema_messages(config, &messages);
-  if (!options.enable) return messages;
+  if (!options.enable) {
+    add_ignored(options, &messages);
+    return messages;
+  }
   const std::string folder = checkpoint_folder(config);
   if (is_remote(folder)) {
     refuse("checkpoint.folder", fmt::format("is remote ({}), which this version cannot reach", folder),

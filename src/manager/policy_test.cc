@@ -76,6 +76,20 @@ TEST(Policy, RefusesWhatThisVersionHasNot) {
   EXPECT_EQ(refusal(config), "");
 }
 
+TEST(Policy, SaysWhatIsAskedForInVain) {
+  config::Trainer config;
+  EXPECT_THAT(check_supported(config), IsEmpty());
+  config.checkpoint.initial_load_path = "/a/step-1";
+  config.checkpoint.load_step = 5;
+  const std::vector<Message> messages = check_supported(config);
+  ASSERT_EQ(messages.size(), 2U);
+  EXPECT_EQ(messages[0].text,
+            "checkpoint.load_step has no effect: checkpoints are off (--checkpoint.enable)");
+  EXPECT_THAT(messages[1].text, HasSubstr("checkpoint.initial_load_path has no effect"));
+  config.checkpoint.enable = true;
+  EXPECT_THAT(check_supported(config), IsEmpty());
+}
+
 TEST(Policy, SaysWhereTheMovingAverageIsNotSaved) {
   config::Trainer config;
   config.ema_weights.enable = true;

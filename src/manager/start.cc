@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "milepost/base/error.h"
 #include "milepost/config/registry.h"
@@ -17,6 +18,9 @@ void require(bool holds, const char* text) {
   if (!holds) throw config::LaunchError("AssertionError", text);
 }
 
+constexpr const char* kHowToLeaveOut =
+    "to go on without the absent parts, name them with --checkpoint.exclude-from-loading";
+
 // Weights that a new run could start from.
 bool has_weights(const Step& step) {
   return step.kind == Step::Kind::kModelOnly || step.kind == Step::Kind::kHuggingFace;
@@ -25,10 +29,12 @@ bool has_weights(const Step& step) {
 // Requires has_weights(step).
 std::string how_to_begin_with(const Step& step, const std::string& folder) {
   const bool from_hf = step.kind == Step::Kind::kHuggingFace;
+  // The option takes no relative path.
+  const std::string path = std::filesystem::absolute(step_path(folder, step.number)).lexically_normal();
   return fmt::format(
       "to start a new run from its weights, give --checkpoint.initial-load-path {}{} and "
       "another --checkpoint.folder",
-      step_path(folder, step.number), from_hf ? " --checkpoint.initial-load-in-hf" : "");
+      path, from_hf ? " --checkpoint.initial-load-in-hf" : "");
 }
 
 // The newer steps that are not taken, one line each.
@@ -50,16 +56,16 @@ bool any_is_damaged(const std::vector<Step>& steps) {
 [[noreturn]] void refuse_unresumable(const std::string& folder, const Survey& found) {
   std::string text = "no checkpoint here can be resumed from:";
   for (const Step& step : found.passed_over) text += fmt::format("\n  step-{}: {}", step.number, step.why);
-  std::vector<const char*> hints;
+  std::vector<std::string> hints;
   if (!std::all_of(found.passed_over.begin(), found.passed_over.end(), has_weights)) {
     hints.push_back(
         "restore the damaged files from a copy; or, to begin without these steps, remove their folders or "
         "give another one with --checkpoint.folder");
   }
-  if (std::any_of(found.passed_over.begin(), found.passed_over.end(), has_weights)) {
-    hints.push_back(
-        "to start from the weights of a whole step, name its folder with --checkpoint.initial-load-path and "
-        "give a new folder; or leave the absent parts out with --checkpoint.exclude-from-loading");
+  const auto newest = std::find_if(found.passed_over.begin(), found.passed_over.end(), has_weights);
+  if (newest != found.passed_over.end()) {
+    hints.push_back(fmt::format("step-{}: {}", newest->number, how_to_begin_with(*newest, folder)));
+    if (newest->kind == Step::Kind::kModelOnly) hints.emplace_back(kHowToLeaveOut);
   }
   ValueError error(text, fmt::format("{}", fmt::join(hints, "; ")));
   error.set_path(folder);
@@ -78,7 +84,7 @@ std::string steps_text(const std::vector<int64_t>& steps) {
                                  const std::vector<int64_t>& there) {
   std::string hint = has_weights(step) ? how_to_begin_with(step, folder) + "; " : "";
   if (step.kind == Step::Kind::kModelOnly) {
-    hint += "to go on without the absent parts, name them with --checkpoint.exclude-from-loading; ";
+    hint += std::string(kHowToLeaveOut) + "; ";
   }
   hint += "to resume another step, name it: there are " + steps_text(there);
   ValueError error(fmt::format("--checkpoint.load_step={} cannot be resumed from: {}", step.number, step.why),
@@ -155,7 +161,9 @@ void check_excluded(const config::Checkpoint& options) {
   for (const std::string& name : options.exclude_from_loading) {
     const auto* const end = std::end(kStateParts);
     if (name != "model" && name != kEmaPart && std::find(std::begin(kStateParts), end, name) == end) {
-      throw ValueError(fmt::format("{} not found in state_dict.", printable(name)));
+      throw ValueError(fmt::format("{} not found in state_dict.", printable(name)),
+                       fmt::format("--checkpoint.exclude-from-loading takes {} and {}",
+                                   fmt::join(kStateParts, ", "), kEmaPart));
     }
   }
 }
@@ -180,7 +188,15 @@ Start choose_named_step(const config::Checkpoint& options, const std::string& fo
   const Step::Kind kind = found.step->kind;
   if (kind != Step::Kind::kFull && kind != Step::Kind::kDamaged)
     refuse_partial(*found.step, folder, found.there);
-  return own_step(options, folder, number);
+  Start start = own_step(options, folder, number);
+  if (!found.newer.empty()) {
+    start.messages.push_back(
+        {true,
+         fmt::format("{} stay beside the steps to come: a run without --checkpoint.load-step goes on from "
+                     "the newest of all",
+                     steps_text(found.newer))});
+  }
+  return start;
 }
 
 Start choose_start(const config::Checkpoint& options, const std::string& folder,
@@ -206,7 +222,8 @@ void require_present(const Start& start) {
                          fmt::format("--checkpoint.load_step={} not found at {}", start.step, start.path),
                          start.path);
     case Start::Source::kInitialPath:
-      throw ValueError(fmt::format("Checkpoint.initial_load_path is invalid: {}", start.path));
+      throw ValueError(fmt::format("Checkpoint.initial_load_path is invalid: {}", start.path),
+                       "there is no such folder: give that of one step, or of a model");
     case Start::Source::kHfAssets:
       throw ValueError(
           fmt::format("hf_assets_path is no folder that HF safetensors could be loaded from: {}; "

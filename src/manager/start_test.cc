@@ -12,6 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using Kind = Step::Kind;
 using Source = Start::Source;
@@ -60,7 +61,17 @@ TEST(Start, ANamedStepIsTakenUnlessItLacksSomething) {
     const Start start = choose_named_step({}, kFolder, 7, named(kind, "its file a is missing"));
     EXPECT_EQ(start.path, "/run/checkpoint/step-7");
     EXPECT_EQ(start.step, 7);
+    EXPECT_THAT(start.messages, IsEmpty());
   }
+}
+
+TEST(Start, SaysWhichStepsAreNewerThanANamedOne) {
+  NamedStep found = named(Kind::kFull, "");
+  found.newer = {8, 12};
+  const Start start = choose_named_step({}, kFolder, 7, found);
+  ASSERT_EQ(start.messages.size(), 1U);
+  EXPECT_TRUE(start.messages[0].is_warning);
+  EXPECT_THAT(start.messages[0].text, HasSubstr("step-12, step-8 stay beside the steps to come"));
 }
 
 std::string refusal_of_named(const NamedStep& found) {

@@ -188,7 +188,15 @@ NamedStep look_up_step(const StorageLocation& folder, int64_t number, const std:
   if (is_folder(step_path(folder.path, number))) {
     found.step = classify_step(folder, number, parts_needed(number, parts));
   }
-  if (!found.step || found.step->kind != Step::Kind::kFull) found.there = list_steps(folder);
+  if (!found.step || found.step->kind != Step::Kind::kFull) {
+    found.there = list_steps(folder);
+    return found;
+  }
+  for (const FileInfo& entry : folder.storage->list(folder.path)) {
+    const std::optional<int64_t> other = entry.is_directory ? step_number(entry.name) : std::nullopt;
+    if (other && *other > number) found.newer.push_back(*other);
+  }
+  std::sort(found.newer.begin(), found.newer.end());
   return found;
 }
 

@@ -153,6 +153,7 @@ TEST(Steps, NamedOnesAreLookedUpWithTheOthersThatAreThere) {
   steps.write("step-9", "a file");
   EXPECT_EQ(look_up_step(steps.where, 5, kAllParts).step->kind, Kind::kFull);
   EXPECT_THAT(look_up_step(steps.where, 5, kAllParts).there, IsEmpty());  // nothing else is looked at
+  EXPECT_THAT(look_up_step(steps.where, 5, kAllParts).newer, ElementsAre(7));
   EXPECT_EQ(look_up_step(steps.where, 7, kAllParts).step->kind, Kind::kModelOnly);
   EXPECT_EQ(look_up_step(steps.where, 0, kAllParts).step->kind, Kind::kFull);
   for (const int64_t absent : {6, 9}) {

@@ -60,7 +60,9 @@ RunEnd Trainer::run_steps() {
   checkpointer_->load(config_.checkpoint.load_step);
   log_messages(*data_);
   const int64_t first_step = state_.step + 1;
-  log_info(fmt::format("Training starts at step {}", first_step));
+  log_info(first_step > config_.training.steps
+               ? fmt::format("All {} steps are done already", config_.training.steps)
+               : fmt::format("Training starts at step {}", first_step));
   stop_point_.begin(first_step);
   profiler_ = std::make_unique<TraceProfiler>(config_.profiler, config_.dump_folder, rank(), first_step);
   interval_start_ = PhaseClock::Clock::now();

@@ -33,11 +33,14 @@ class Finder {
         tell(start);
         return start;
       }
-      const manager::Integrity integrity = verify(start);
+      manager::Integrity integrity = verify(start);
       const bool is_good = integrity.is_good(options_.extensions.require_manifest);
       const bool falls_back = !is_good && may_fall_back(start) && !integrity.ranks_disagree;
       if (!falls_back) tell(start);
       if (is_good) return start;
+      if (integrity.is_damaged && start.source == Start::Source::kOwnStep && step_ < 0) {
+        integrity.hint += "; --checkpoint.fallback-to-older takes the newest older step that is whole";
+      }
       CheckpointManifestError refusal = manager::refusal(start.path, integrity);
       if (!falls_back) throw refusal;
       say(true, refusal.what());

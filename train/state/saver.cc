@@ -6,6 +6,7 @@
 #include <atomic>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <optional>
 
 #include "milepost/base/error.h"
@@ -17,6 +18,7 @@
 #include "milepost/manager/policy.h"
 #include "milepost/manager/retention.h"
 #include "milepost/manager/staging_buffers.h"
+#include "milepost/manager/steps.h"
 #include "milepost/storage/directories.h"
 #include "train/state/job_save.h"
 #include "train/state/job_snapshot.h"
@@ -101,6 +103,7 @@ struct Saver::Parts {
   }
   bool hashes_files() const { return options.extensions.verify_hash_manifest; }
   void tell_of_pin(int64_t step) const;
+  void tell_of_replacement(int64_t step) const;
   // Of a save: its bytes; nullopt where the step is pinned.
   std::optional<int64_t> written(int64_t step, const std::optional<SavedFiles>& saved) const;
   std::optional<int64_t> write(int64_t step, const JobSnapshot& state, const Together& among) const;
@@ -130,11 +133,22 @@ void Saver::Parts::tell_of_pin(int64_t step) const {
   warn(fmt::format("step-{} is pinned: it stays as it is, and is not saved again", step));
 }
 
+// Of a step that is there already, what is lost with it.
+void Saver::Parts::tell_of_replacement(int64_t step) const {
+  if (!folder.storage->stat(step_location(step).path)) return;
+  const std::vector<std::string> parts(std::begin(manager::kStateParts), std::end(manager::kStateParts));
+  const manager::Step there = manager::classify_step(folder, step, parts);
+  warn(fmt::format("step-{} is there already, and is replaced{}", step,
+                   there.why.empty() ? there.why : ": " + there.why));
+}
+
 // Makes the folder of steps. False: the step is there and pinned, and must stay as it is.
 bool Saver::Parts::make_room(int64_t step) const {
   const std::string pin = ranks.first([&] {
     make_directories(*folder.storage, folder.path);
-    return std::string(manager::is_pinned(step_location(step)) ? manager::kPinName : "");
+    if (manager::is_pinned(step_location(step))) return std::string(manager::kPinName);
+    tell_of_replacement(step);
+    return std::string();
   });
   if (!pin.empty()) tell_of_pin(step);
   return pin.empty();

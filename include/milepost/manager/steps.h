@@ -67,8 +67,9 @@ void pass_over_newest(const StorageLocation& folder, const std::vector<std::stri
 // A step that a run asks for by its number.
 struct NamedStep {
   bool folder_exists = false;
-  std::optional<Step> step;    // nullopt: it has no folder
-  std::vector<int64_t> there;  // as list_steps(), where `step` is not a full one
+  std::optional<Step> step;         // nullopt: it has no folder
+  std::vector<int64_t> there;       // as list_steps(), where `step` is not a full one
+  std::vector<int64_t> newer = {};  // what looks like later steps, ascending, where `step` is a full one
 };
 NamedStep look_up_step(const StorageLocation& folder, int64_t number, const std::vector<std::string>& parts);
 
