@@ -27,7 +27,7 @@ LOADS = [(1, 1), (2, 2), (2, 1), (1, 2), (4, 3)]
 
 def run_trainer(args, folder, ranks, *flags):
     """The ranks' output."""
-    command = [args.build / "train/milepost-train", *model_flags(folder, 64), "--training.global-batch-size", 12, "--dump-folder", folder, "--checkpoint.enable",
+    command = [args.build / "train/milepost-train", *model_flags(folder, 64), "--training.global-batch-size", ranks, "--dump-folder", folder, "--checkpoint.enable",
                "--checkpoint.keep-latest-k", 0, *flags, "activation-checkpoint:none"]
     port = str(20000 + os.getpid() % 20000)
     processes = [subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
