@@ -113,6 +113,10 @@ Start own_step(const config::Checkpoint& options, const std::string& folder, int
   return start;
 }
 
+bool has_initial_path(const config::Checkpoint& options) {
+  return options.initial_load_path && !options.initial_load_path->empty();
+}
+
 Start initial_load(const config::Checkpoint& options, const std::string& hf_assets_path) {
   require(!options.initial_load_in_hf || options.initial_load_model_only,
           "initial_load_in_hf requires initial_load_model_only");
@@ -122,7 +126,7 @@ Start initial_load(const config::Checkpoint& options, const std::string& hf_asse
   start.model_only = options.initial_load_model_only;
   start.from_hf = options.initial_load_in_hf;
   start.quantised = options.initial_load_in_hf_quantized;
-  if (options.initial_load_path && !options.initial_load_path->empty()) {
+  if (has_initial_path(options)) {
     start.source = Start::Source::kInitialPath;
     start.path = *options.initial_load_path;
     if (start.from_hf) {
@@ -202,8 +206,7 @@ Start choose_named_step(const config::Checkpoint& options, const std::string& fo
 Start choose_start(const config::Checkpoint& options, const std::string& folder,
                    const std::string& hf_assets_path, const Survey& found) {
   std::vector<Message> messages = explain_passed_over(found, folder);
-  const bool has_initial =
-      (options.initial_load_path && !options.initial_load_path->empty()) || options.initial_load_in_hf;
+  const bool has_initial = has_initial_path(options) || options.initial_load_in_hf;
   if (!found.newest && is_in_the_way(found.passed_over, has_initial)) refuse_unresumable(folder, found);
   Start start =
       found.newest ? own_step(options, folder, found.newest->number) : initial_load(options, hf_assets_path);

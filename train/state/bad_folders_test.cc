@@ -45,12 +45,6 @@ class PlainModel final : public Model {
   Block head_;
 };
 
-config::Optimizer one_group() {
-  config::Optimizer options;
-  options.param_groups.resize(1);
-  return options;
-}
-
 // One rank of a job of `world` that reads the text of tests/data/loader.
 struct PlainJob {
   explicit PlainJob(const std::vector<NamedShape>& shapes, int64_t rank = 0, int64_t world = 1)

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <functional>
 #include <optional>
 
 #include "milepost/base/error.h"

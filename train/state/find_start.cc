@@ -113,9 +113,8 @@ class Finder {
 
   manager::Integrity verify(const Start& start) const {
     const Stopwatch stopwatch;
-    const int64_t num_ranks = job_.groups == nullptr ? 1 : job_.groups->mesh().degrees().world_size();
     manager::Integrity integrity = manager::judge(start.path, ranks_.gather([&] {
-      return manager::inspect(resolve_location(start.path), job_.rank(), num_ranks);
+      return manager::inspect(resolve_location(start.path), job_.rank(), ranks_.size());
     }));
     if (!integrity.has_manifest || !integrity.fault.empty()) return integrity;
     say(false, fmt::format("Checkpoint hash manifest verified for {}", start.path));

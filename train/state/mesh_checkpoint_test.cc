@@ -16,6 +16,7 @@
 #include "train/state/checkpointer.h"
 #include "train/state/job_save.h"
 #include "train/state/job_snapshot.h"
+#include "train/state/test_job.h"
 #include "train/torch.h"
 
 namespace milepost::train {
@@ -109,12 +110,6 @@ class RandomModel final : public Model {
   std::vector<Parameter> parameters_of_;
   Block head_;
 };
-
-config::Optimizer one_group() {
-  config::Optimizer options;
-  options.param_groups.resize(1);
-  return options;
-}
 
 // One rank's job.
 struct RankJob {

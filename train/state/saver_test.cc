@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -55,10 +56,11 @@ class SaverFolder : public testing::Test {
     while (!exists(step) && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   }
 
-  void wait_for_line(const std::string& text) {
+  void wait_for_line(const std::string& text,
+                     const std::function<void()>& meanwhile = std::this_thread::yield) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     for (bool is_there = false; !is_there && std::chrono::steady_clock::now() < deadline;) {
-      std::this_thread::yield();
+      meanwhile();
       const std::lock_guard lock(mutex);
       is_there = lines.find(text) != std::string::npos;
     }
@@ -72,6 +74,7 @@ class SaverFolder : public testing::Test {
 class SaverTest : public SaverFolder, public testing::WithParamInterface<const char*> {
  protected:
   SaverTest() { config.checkpoint.async_mode = *decltype(config.checkpoint.async_mode)::parse(GetParam()); }
+  void fail_beside_training(Saver& saver);
 };
 
 void overwrite(TinyJob& job) {
@@ -163,16 +166,19 @@ TEST_P(SaverTest, TellsOfAFailedSaveOnce) {
   EXPECT_TRUE(exists(1));
 }
 
+// A save of step 1 that fails beside the training.
+void SaverTest::fail_beside_training(Saver& saver) {
+  const SmallFiles small(20'000);
+  EXPECT_TRUE(saver.save(1, false));
+  wait_for_line("Saving the checkpoint of step 1 failed");
+}
+
 TEST_P(SaverTest, GoesOnWithoutASaveWhereAWarningIsEnough) {
   config.checkpoint.on_save_error = "warn";
   TinyJob job(1500);
   job.step();
   Saver saver(config, job.job, log());
-  {
-    const SmallFiles small(20'000);
-    EXPECT_TRUE(saver.save(1, false));
-    wait_for_line("Saving the checkpoint of step 1 failed");
-  }
+  fail_beside_training(saver);
   EXPECT_TRUE(saver.save(2, false));
   saver.close();
   EXPECT_THAT(lines, HasSubstr("Training goes on without this checkpoint"));
@@ -186,12 +192,9 @@ TEST_P(SaverTest, FailsAtTheEndWhereNoSaveHasFollowedTheOneThatAWarningWasEnough
   TinyJob job(1500);
   job.step();
   Saver saver(config, job.job, log());
-  {
-    const SmallFiles small(20'000);
-    EXPECT_TRUE(saver.save(1, false));
-    wait_for_line("Saving the checkpoint of step 1 failed");
-    EXPECT_NO_THROW(while (lines.find("Training goes on") == lines.npos) saver.wait_for_staging());
-  }
+  fail_beside_training(saver);
+  EXPECT_NO_THROW(wait_for_line("Training goes on", [&] { saver.wait_for_staging(); }));
+  EXPECT_THAT(lines, HasSubstr("Training goes on"));
   EXPECT_THROW(saver.close(), StorageError);
   EXPECT_THAT(lines, HasSubstr("The checkpoint that training went on without was the last one"));
   EXPECT_NO_THROW(saver.close());

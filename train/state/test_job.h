@@ -43,6 +43,12 @@ class TinyModel final : public Model {
   }
 };
 
+inline config::Optimizer one_group() {
+  config::Optimizer options;
+  options.param_groups.resize(1);
+  return options;
+}
+
 inline config::Optimizer two_groups() {
   config::Optimizer options;
   options.param_groups.resize(2);
